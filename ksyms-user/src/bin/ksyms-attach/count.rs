@@ -1,0 +1,348 @@
+//! The main job: select, attach, count until something ends it, detach, report.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use ksyms::{
+    attach::{AttachError, Attached, Control, EbpfLog, Options, Refusal, attach},
+    report::{Cost, Count, Report},
+    select::{Reason, Rejected, Selection, Target},
+    source::{Blacklist, Kernel},
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::spawn_blocking,
+    time::{interval, sleep},
+};
+
+use crate::{
+    Machine,
+    args::Args,
+    command::{self, Running},
+    failure::Failure,
+    output,
+    terminal::{Talk, say},
+};
+
+/// How often the eBPF side's log is looked at; it holds 128 KiB.
+const LOG_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
+    let patterns = args.patterns()?;
+    command::check(&args.command)?;
+
+    let start = Instant::now();
+    let machine = Machine::read()?;
+    let read = Instant::now();
+    let selection = machine.select(&patterns)?;
+    let mut cost = Cost {
+        symbols: read - start,
+        select: read.elapsed(),
+        ..Cost::default()
+    };
+    talk.explain(&format!(
+        "{} symbols read, {} functions to attach, {} left out",
+        machine.symbols.len(),
+        selection.targets.len(),
+        selection.rejected.len()
+    ));
+    if selection.targets.is_empty() {
+        return Err(nothing_to_attach(&selection.rejected));
+    }
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Running(format!("starting the runtime failed: {error}")))?;
+    let addresses: Vec<u64> = selection
+        .targets
+        .iter()
+        .map(|target| target.address)
+        .collect();
+    let counted = runtime.block_on(attach_and_count(args, talk, addresses))?;
+
+    cost.load = counted.cost.load;
+    cost.attach = counted.cost.attach;
+    cost.detach = counted.detach;
+    if counted.stray > 0 {
+        say(&format!(
+            "{} hits belong to no attached function; run with -v to see where, and please report it",
+            counted.stray
+        ));
+    }
+    finish(args, &selection, &counted, cost)
+}
+
+/// Puts the counts to their functions and prints.
+fn finish(
+    args: &Args,
+    selection: &Selection<'_>,
+    counted: &Counted,
+    cost: Cost,
+) -> Result<(), Failure> {
+    let Selection {
+        targets, rejected, ..
+    } = selection;
+    let mut rejected = rejected.clone();
+    let refused = reject(targets, &counted.refused, &mut rejected);
+    let counts: Vec<Count<'_>> = targets
+        .iter()
+        .zip(&counted.hits)
+        .enumerate()
+        .filter(|(slot, _)| !refused.contains(slot))
+        .map(|(_, (target, &hits))| Count {
+            name: target.name,
+            module: target.module,
+            address: target.address,
+            aliases: &target.aliases,
+            hits,
+        })
+        .collect();
+    if counts.is_empty() && !counted.interrupted {
+        return Err(Failure::Environment(format!(
+            "the kernel refused every function: {}",
+            summary(&rejected)
+        )));
+    }
+    let report = Report {
+        kernel: &Kernel::running(),
+        backend: counted.backend,
+        rejected: &rejected,
+        cost,
+        counts,
+        missed: counted.missed,
+    };
+    output(|mut out| report.write(args.format.into(), args.top(), &mut out))?;
+    if counted.interrupted {
+        return Err(Failure::Running(
+            "interrupted while attaching, before counting began".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Adds what the kernel refused to `rejected`, and returns those slots.
+fn reject<'a>(
+    targets: &[Target<'a>],
+    refused: &[Refusal],
+    rejected: &mut Vec<Rejected<'a>>,
+) -> std::collections::HashSet<usize> {
+    // Only needed to tell one reason from another.
+    let blacklist = if refused.iter().any(|refusal| refusal.errno != 0) {
+        Blacklist::read().ok().flatten()
+    } else {
+        None
+    };
+    rejected.extend(refused.iter().map(|refusal| {
+        let target = &targets[refusal.slot];
+        Rejected {
+            address: target.address,
+            name: target.name,
+            module: target.module,
+            reason: match refusal.errno {
+                0 => Reason::Interrupted,
+                _ if blacklist
+                    .as_ref()
+                    .is_some_and(|list| list.contains(target.address)) =>
+                {
+                    Reason::Blacklisted
+                }
+                errno => Reason::KernelRefused { errno },
+            },
+        }
+    }));
+    refused.iter().map(|refusal| refusal.slot).collect()
+}
+
+fn nothing_to_attach(rejected: &[Rejected<'_>]) -> Failure {
+    Failure::NoMatch(format!(
+        "none of the {} matching functions can be attached: {}",
+        rejected.len(),
+        summary(rejected)
+    ))
+}
+
+/// The first few and why.
+fn summary(rejected: &[Rejected<'_>]) -> String {
+    const SHOWN: usize = 5;
+    let mut parts: Vec<String> = rejected
+        .iter()
+        .take(SHOWN)
+        .map(|rejected| format!("{} ({})", rejected.name, rejected.reason))
+        .collect();
+    if rejected.len() > SHOWN {
+        parts.push(format!("and {} more; see --list", rejected.len() - SHOWN));
+    }
+    parts.join(", ")
+}
+
+/// What one run of attaching, counting and detaching gave.
+struct Counted {
+    backend: &'static str,
+    refused: Vec<Refusal>,
+    hits: Vec<u64>,
+    stray: u64,
+    missed: Option<u64>,
+    cost: ksyms::attach::Cost,
+    detach: Duration,
+    interrupted: bool,
+}
+
+async fn attach_and_count(
+    args: &Args,
+    talk: Talk,
+    addresses: Vec<u64>,
+) -> Result<Counted, Failure> {
+    let mut stop = Stop::listen()?;
+    let options = Options {
+        mode: args.mode,
+        log: talk.is_verbose(),
+    };
+    let (attached, interrupted) = attach_interruptibly(addresses, options, &mut stop, talk).await?;
+    talk.explain(&format!("attached with {}", attached.backend()));
+
+    let mut log = open_log(&attached, talk);
+    if !interrupted {
+        let mut running = Running::start(&args.command)?;
+        tokio::select! {
+            () = stop.wait() => {}
+            () = timer(args.duration) => {}
+            () = ended(&mut running) => {}
+            () = flush(&mut log) => {}
+        }
+        // What COMMAND did is counted up to here.
+        let counts = attached.counts();
+        if let Some(running) = running {
+            running.finish(talk).await;
+        }
+        return Ok(detach(attached, counts, false, talk, log));
+    }
+    let counts = attached.counts();
+    Ok(detach(attached, counts, true, talk, log))
+}
+
+fn detach(
+    attached: Attached,
+    counts: ksyms::attach::Counts,
+    interrupted: bool,
+    talk: Talk,
+    log: Option<EbpfLog<Talk>>,
+) -> Counted {
+    let missed = attached.missed().unwrap_or_else(|error| {
+        talk.explain(&format!("missed hits are not known: {error}"));
+        None
+    });
+    if let Some(mut log) = log {
+        log.flush();
+    }
+    talk.explain("detaching");
+    Counted {
+        backend: attached.backend().as_str(),
+        refused: attached.refused().to_vec(),
+        hits: counts.hits,
+        stray: counts.stray,
+        missed,
+        cost: attached.cost(),
+        detach: attached.detach(),
+        interrupted,
+    }
+}
+
+/// Attaches on another thread, so that a signal can stop it half-way.
+async fn attach_interruptibly(
+    addresses: Vec<u64>,
+    options: Options,
+    stop: &mut Stop,
+    talk: Talk,
+) -> Result<(Attached, bool), Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let mut attaching = {
+        let interrupted = Arc::clone(&interrupted);
+        spawn_blocking(move || -> Result<Attached, AttachError> {
+            let all = addresses.len();
+            let mut control = Control {
+                interrupted: &interrupted,
+                progress: &mut |done| talk.progress("attaching", done, all),
+                notice: &mut |text| say(text),
+            };
+            attach(&addresses, options, &mut control)
+        })
+    };
+    let attached = tokio::select! {
+        attached = &mut attaching => attached,
+        () = stop.wait() => {
+            interrupted.store(true, Ordering::Relaxed);
+            attaching.await
+        }
+    };
+    let attached = attached
+        .map_err(|error| Failure::Running(format!("the attaching thread failed: {error}")))??;
+    Ok((attached, interrupted.load(Ordering::Relaxed)))
+}
+
+/// SIGINT, SIGTERM and SIGHUP end counting instead of us.
+struct Stop([Signal; 3]);
+
+impl Stop {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::Running(format!("listening for signals failed: {error}")))
+        };
+        Ok(Self([
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn wait(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
+
+async fn timer(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => sleep(duration).await,
+        None => pending().await,
+    }
+}
+
+async fn ended(running: &mut Option<Running>) {
+    match running {
+        // How it ended is told later, and whatever it is, it has ended.
+        Some(running) => drop(running.wait().await),
+        None => pending().await,
+    }
+}
+
+fn open_log(attached: &Attached, talk: Talk) -> Option<EbpfLog<Talk>> {
+    if !talk.is_verbose() {
+        return None;
+    }
+    let log = attached.log(talk);
+    log.map_err(|error| talk.explain(&error.to_string())).ok()
+}
+
+/// Passes on what the eBPF side says, forever.
+async fn flush(log: &mut Option<EbpfLog<Talk>>) {
+    let Some(log) = log else {
+        return pending().await;
+    };
+    let mut ticks = interval(LOG_INTERVAL);
+    loop {
+        ticks.tick().await;
+        log.flush();
+    }
+}

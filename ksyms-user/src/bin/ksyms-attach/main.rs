@@ -1,0 +1,160 @@
+//! `ksyms-attach`: attach one eBPF program to thousands of kernel functions,
+//! count how often each is hit, and say what it cost.
+//!
+//! Only what belongs to a program is here: arguments, signals, COMMAND, where
+//! output goes, and the exit code. The rest is the library.
+
+mod args;
+mod command;
+mod count;
+mod failure;
+mod terminal;
+
+use std::{
+    io::{self, BufWriter, Write},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use ksyms::{
+    attach::lacks_kprobes,
+    kallsyms::Symbols,
+    report::{Format, List},
+    select::{Patterns, Selection, select, suggest},
+    source::{self, SourceError, Traceable, Tracefs},
+};
+
+use crate::{
+    args::{Action, Args, Bench, BenchAttach},
+    failure::Failure,
+    terminal::{Talk, say},
+};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let talk = Talk::new(args.verbose);
+    match run(args, talk) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough: `ksyms-attach … | head`.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            say(&failure.to_string());
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(args: Args, talk: Talk) -> Result<(), Failure> {
+    match args.action {
+        None if args.list => list(&args),
+        None => count::count(&args, talk),
+        Some(Action::Bench(Bench::Attach(bench))) => bench_attach(&bench),
+    }
+}
+
+/// Writes to stdout through `write`, with one buffer.
+fn output(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out)
+        .and_then(|()| out.flush())
+        .map_err(Failure::Output)
+}
+
+/// What the kernel has: its symbols, and which of them can be probed.
+struct Machine {
+    symbols: Symbols,
+    traceable: Traceable,
+}
+
+impl Machine {
+    /// Reads both, each once. Where that fails and would be in vain as well,
+    /// says so: a user should not mend one obstacle to find the next.
+    fn read() -> Result<Self, Failure> {
+        Self::try_read().map_err(|error| match lacks_kprobes() {
+            Some(lack) if error.is_environment() => {
+                Failure::Environment(format!("{lack}; moreover: {}", failure::chain(&error)))
+            }
+            _ => error.into(),
+        })
+    }
+
+    fn try_read() -> Result<Self, SourceError> {
+        Ok(Self {
+            symbols: source::kallsyms()?,
+            traceable: Traceable::read(&Tracefs::open()?)?,
+        })
+    }
+
+    /// Finds what `patterns` mean here. Says which of them mean nothing; that
+    /// none does is a failure.
+    fn select(&self, patterns: &Patterns) -> Result<Selection<'_>, Failure> {
+        let selection = select(&self.symbols, &self.traceable, patterns);
+        let unmatched = (!selection.unmatched.is_empty()).then(|| {
+            let near = suggest(&self.symbols, &self.traceable, &selection.unmatched);
+            let near = match near.as_slice() {
+                [] => "ksyms-attach --list --pattern '*' shows all names".to_owned(),
+                names => format!("did you mean {}?", names.join(", ")),
+            };
+            format!(
+                "no function matches {}; {near}",
+                selection.unmatched.join(", ")
+            )
+        });
+        match unmatched {
+            _ if selection.matched() > 0 => {
+                if let Some(unmatched) = unmatched {
+                    say(&unmatched);
+                }
+                Ok(selection)
+            }
+            Some(unmatched) => Err(Failure::NoMatch(unmatched)),
+            None => Err(Failure::NoMatch(
+                "the patterns with ! take away all that the others match".to_owned(),
+            )),
+        }
+    }
+}
+
+fn list(args: &Args) -> Result<(), Failure> {
+    let patterns = args.patterns()?;
+    let symbols = source::kallsyms()?;
+    let (traceable, known) = match Tracefs::open().and_then(|tracefs| Traceable::read(&tracefs)) {
+        Ok(traceable) => (traceable, true),
+        Err(error) => {
+            say(&format!(
+                "what can be attached is not known: {}",
+                failure::chain(&error)
+            ));
+            (Traceable::Unknown, false)
+        }
+    };
+    let machine = Machine { symbols, traceable };
+    let selection = machine.select(&patterns)?;
+    let list = List {
+        selection: &selection,
+        traceability_known: known,
+    };
+    output(|mut out| list.write(args.format.into(), &mut out))
+}
+
+fn bench_attach(args: &BenchAttach) -> Result<(), Failure> {
+    let patterns = args::patterns(&args.pattern)?;
+    let machine = Machine::read()?;
+    let selection = machine.select(&patterns)?;
+    let targets: Vec<u64> = selection
+        .targets
+        .iter()
+        .map(|target| target.address)
+        .collect();
+    let bench = ksyms::bench::attach(
+        &targets,
+        &ksyms::bench::AttachBench {
+            counts: args.counts.clone(),
+            samples: args.samples.get().into(),
+            mode: args.mode,
+        },
+    )?;
+    output(|mut out| bench.write(Format::from(args.format), &mut out))
+}

@@ -1,0 +1,53 @@
+//! Reading the counters: straight from the memory that the programs write.
+
+use std::sync::atomic::Ordering;
+
+use aya::maps::MapData;
+use ksyms_ebpf::Rows;
+
+use super::sys::{MappedArray, SyscallError};
+
+/// The counters of all functions on all CPUs. Reading them is no system call.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    rows: Rows,
+    slots: usize,
+    mapped: MappedArray,
+}
+
+/// What the counters said at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counts {
+    /// Hits of each slot, summed over the CPUs.
+    pub hits: Vec<u64>,
+    /// Hits that belong to no slot: 0, or something is wrong.
+    pub stray: u64,
+}
+
+impl Counters {
+    pub(crate) fn new(map: &MapData, slots: u32, cpus: u32) -> Result<Self, SyscallError> {
+        let rows = Rows::new(slots);
+        let elements = rows.stride() as usize * cpus as usize;
+        Ok(Self {
+            rows,
+            slots: slots as usize,
+            mapped: MappedArray::new(std::os::fd::AsFd::as_fd(map.fd()), elements)?,
+        })
+    }
+
+    pub(crate) fn read(&self) -> Counts {
+        let mut hits = vec![0; self.slots];
+        let mut stray = 0;
+        for row in self
+            .mapped
+            .as_slice()
+            .chunks_exact(self.rows.stride() as usize)
+        {
+            for (sum, counter) in hits.iter_mut().zip(row) {
+                *sum += counter.load(Ordering::Relaxed);
+            }
+            stray += row[self.rows.stray() as usize].load(Ordering::Relaxed);
+        }
+        Counts { hits, stray }
+    }
+}

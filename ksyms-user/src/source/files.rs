@@ -1,0 +1,257 @@
+//! Files of the kernel's own file systems, mounted or not.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, fstatfs, openat},
+    io::Errno,
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
+};
+
+use super::SourceError;
+
+/// More than any symbol table: the largest kernels with all their modules come
+/// to 30 MB. Keeps `/dev/zero` from filling the memory.
+const MAX_TEXT_BYTES: u64 = 256 << 20;
+
+const NO_TRACING: &str = "use one with CONFIG_FTRACE and CONFIG_DYNAMIC_FTRACE";
+
+/// A system call on a file that failed, before it is asked why.
+pub(super) struct Failure {
+    pub(super) call: &'static str,
+    pub(super) path: PathBuf,
+    pub(super) source: io::Error,
+}
+
+impl Failure {
+    fn new(call: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
+        Self {
+            call,
+            path: path.into(),
+            source: source.into(),
+        }
+    }
+}
+
+/// A file system of which the kernel has one instance, wherever it is mounted.
+pub(super) struct Filesystem {
+    /// The type, as mount(8) has it.
+    name: &'static str,
+    /// What statfs(2) says of it (include/uapi/linux/magic.h).
+    magic: u64,
+    /// Where it is found.
+    mountpoints: &'static [&'static str],
+}
+
+impl Filesystem {
+    pub(super) const TRACEFS: Self = Self {
+        name: "tracefs",
+        magic: 0x7472_6163,
+        // The second mounts itself when it is looked at, on kernels with
+        // CONFIG_TRACEFS_AUTOMOUNT_DEPRECATED and on all before 6.17.
+        mountpoints: &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"],
+    };
+    pub(super) const DEBUGFS: Self = Self {
+        name: "debugfs",
+        magic: 0x6462_6720,
+        mountpoints: &["/sys/kernel/debug"],
+    };
+    pub(super) const SECURITYFS: Self = Self {
+        name: "securityfs",
+        magic: 0x7363_6673,
+        mountpoints: &["/sys/kernel/security"],
+    };
+
+    /// Opens its root directory: where it is mounted, or else a mount of our
+    /// own, attached to no directory. That one is seen by no other process and
+    /// ends when the last of its file descriptors is closed (kernel 5.2).
+    pub(super) fn open(&self) -> Result<Mount, Failure> {
+        for path in self.mountpoints {
+            match openat(
+                CWD,
+                *path,
+                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            ) {
+                Ok(dir) if self.is_root(&dir) => {
+                    return Ok(Mount {
+                        dir,
+                        path: path.into(),
+                        private: false,
+                    });
+                }
+                // An empty directory, for it to be mounted on, or none.
+                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(errno) => return Err(Failure::new("open", *path, errno)),
+            }
+        }
+        self.mount()
+    }
+
+    fn is_root(&self, dir: &OwnedFd) -> bool {
+        fstatfs(dir).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(self.magic))
+    }
+
+    fn mount(&self) -> Result<Mount, Failure> {
+        let fail = |call| move |errno: Errno| Failure::new(call, self.name, errno);
+        let context = fsopen(self.name, FsOpenFlags::FSOPEN_CLOEXEC).map_err(fail("fsopen"))?;
+        fsconfig_create(&context).map_err(fail("fsconfig"))?;
+        let dir = fsmount(
+            &context,
+            FsMountFlags::FSMOUNT_CLOEXEC,
+            MountAttrFlags::MOUNT_ATTR_NOSUID
+                | MountAttrFlags::MOUNT_ATTR_NODEV
+                | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+        )
+        .map_err(fail("fsmount"))?;
+        Ok(Mount {
+            dir,
+            path: self.name.into(),
+            private: true,
+        })
+    }
+}
+
+/// The root directory of a mounted [`Filesystem`].
+#[derive(Debug)]
+pub(super) struct Mount {
+    dir: OwnedFd,
+    /// The mount point, or the type's name for a mount of our own.
+    path: PathBuf,
+    private: bool,
+}
+
+impl Mount {
+    pub(super) fn open_file(&self, name: &Path, flags: OFlags) -> Result<File, Failure> {
+        openat(&self.dir, name, flags | OFlags::CLOEXEC, Mode::empty())
+            .map(File::from)
+            .map_err(|errno| Failure::new("open", self.path.join(name), errno))
+    }
+
+    pub(super) fn read(&self, name: &Path) -> Result<Vec<u8>, Failure> {
+        let mut text = Vec::new();
+        self.open_file(name, OFlags::RDONLY)?
+            .read_to_end(&mut text)
+            .map_err(|source| Failure::new("read", self.path.join(name), source))?;
+        Ok(text)
+    }
+
+    pub(super) fn path(&self, name: &Path) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+/// Reads a whole file, up to [`MAX_TEXT_BYTES`].
+pub(super) fn read_path(path: &Path) -> Result<Vec<u8>, SourceError> {
+    let fail = |call| {
+        move |source| SourceError::Io {
+            call,
+            path: path.into(),
+            source,
+        }
+    };
+    let file = File::open(path).map_err(fail("open"))?;
+    read_limited(file, MAX_TEXT_BYTES)
+        .map_err(fail("read"))?
+        .ok_or_else(|| SourceError::TooLarge {
+            path: path.into(),
+            limit: MAX_TEXT_BYTES,
+        })
+}
+
+/// Reads everything; `None` when that is more than `limit` bytes.
+pub(super) fn read_limited(reader: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut text = Vec::new();
+    reader.take(limit + 1).read_to_end(&mut text)?;
+    Ok((text.len() as u64 <= limit).then_some(text))
+}
+
+/// tracefs, where ftrace and trace events are controlled.
+///
+/// File names are relative to its root: `available_filter_functions`,
+/// `events/kprobes/enable`.
+#[derive(Debug)]
+pub struct Tracefs(Mount);
+
+impl Tracefs {
+    /// Opens tracefs where it is mounted: /sys/kernel/tracing or
+    /// /sys/kernel/debug/tracing. When it is not, mounts it for this process
+    /// alone, at no directory; that needs `CAP_SYS_ADMIN` and kernel 5.2.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::NotPermitted`], [`SourceError::LockedDown`], or
+    /// [`SourceError::Unavailable`] for a kernel without `CONFIG_TRACING`.
+    pub fn open() -> Result<Self, SourceError> {
+        let errno = |failure: &Failure| failure.source.raw_os_error().map(Errno::from_raw_os_error);
+        let tracefs = Filesystem::TRACEFS
+            .open()
+            .map_err(|failure| match errno(&failure) {
+                Some(Errno::NODEV) => SourceError::unavailable(failure, NO_TRACING),
+                Some(Errno::NOSYS) => SourceError::unavailable(
+                    failure,
+                    "run `mount -t tracefs tracefs /sys/kernel/tracing`",
+                ),
+                _ => SourceError::kernel(failure),
+            })?;
+        // Every tracefs has this file, but one that was made under lockdown,
+        // which has none (fs/tracefs/inode.c, tracefs_create_file()).
+        match tracefs.open_file("README".as_ref(), OFlags::PATH) {
+            Err(failure) if errno(&failure) == Some(Errno::NOENT) => {
+                Err(SourceError::missing(failure, NO_TRACING))
+            }
+            _ => Ok(Self(tracefs)),
+        }
+    }
+
+    /// Whether this is a mount of our own, so that a user who looks into
+    /// /sys/kernel/tracing finds nothing there.
+    #[must_use]
+    pub const fn is_private(&self) -> bool {
+        self.0.private
+    }
+
+    /// Where `name` is, for messages: `/sys/kernel/tracing/NAME`, or
+    /// `tracefs/NAME` for a mount of our own.
+    #[must_use]
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.path(name.as_ref())
+    }
+
+    /// Opens a file, closed on exec. Nothing is ever created.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::NotPermitted`], [`SourceError::LockedDown`], or
+    /// [`SourceError::Io`] with what open(2) says.
+    pub fn open_file(&self, name: impl AsRef<Path>, flags: OFlags) -> Result<File, SourceError> {
+        self.0
+            .open_file(name.as_ref(), flags)
+            .map_err(SourceError::kernel)
+    }
+
+    /// Reads a whole file; `None` when there is none of that name.
+    pub(super) fn read_if_exists(&self, name: &str) -> Result<Option<Vec<u8>>, SourceError> {
+        match self.read(name) {
+            Ok(text) => Ok(Some(text)),
+            Err(SourceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a whole file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tracefs::open_file`], or with what read(2) says.
+    pub fn read(&self, name: impl AsRef<Path>) -> Result<Vec<u8>, SourceError> {
+        self.0.read(name.as_ref()).map_err(SourceError::kernel)
+    }
+}

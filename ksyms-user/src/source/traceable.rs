@@ -1,0 +1,335 @@
+//! What ftrace can probe.
+
+use super::{SourceError, Tracefs};
+use crate::kallsyms::{
+    Fault, Label, Modules, NameIndex, ParseError, ParseErrorKind, Symbol, Symbols, address,
+};
+
+/// How far behind a function's first byte ftrace's location may lie. x86 has
+/// it at the entry, or 4 bytes on behind an ENDBR64 (arch/x86/kernel/ftrace.c,
+/// `ENDBR_INSN_SIZE`); arm64 4 bytes on, or 8 behind a BTI
+/// (arch/arm64/kernel/ftrace.c, `ftrace_call_adjust()`).
+const MAX_ENTRY_OFFSET: u64 = 8;
+
+/// Stands for a location whose function the linker dropped
+/// (`FTRACE_INVALID_FUNCTION`, kernel/trace/ftrace.c, since 5.19).
+const INVALID_FUNCTION: &[u8] = b"__ftrace_invalid_address__";
+
+const WITH_ADDRESSES: &str = "available_filter_functions_addrs";
+const NAMES_ONLY: &str = "available_filter_functions";
+
+/// Which functions ftrace can probe, as far as the kernel tells.
+#[derive(Debug)]
+pub enum Traceable {
+    /// Nobody can tell, since tracefs cannot be read.
+    Unknown,
+    /// By address: kernel 6.5 and later.
+    Locations(Locations),
+    /// By name and module: kernels before 6.5.
+    Names(Names),
+}
+
+impl Traceable {
+    /// Reads what ftrace can probe: `available_filter_functions_addrs`, or
+    /// `available_filter_functions` where the kernel does not have it (it came
+    /// with 6.5, commit 83f74441bcb1).
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Unavailable`] on a kernel without
+    /// `CONFIG_DYNAMIC_FTRACE`, or whose ftrace has shut itself down, and else
+    /// what reading and parsing a file can come to. Never [`Self::Unknown`]:
+    /// who can go on with it does.
+    pub fn read(tracefs: &Tracefs) -> Result<Self, SourceError> {
+        let unavailable = |file, advice| SourceError::Unavailable {
+            call: "read",
+            path: tracefs.path(file),
+            advice,
+            source: None,
+        };
+        let (file, text) = if let Some(text) = tracefs.read_if_exists(WITH_ADDRESSES)? {
+            (WITH_ADDRESSES, text)
+        } else if let Some(text) = tracefs.read_if_exists(NAMES_ONLY)? {
+            (NAMES_ONLY, text)
+        } else {
+            return Err(unavailable(
+                NAMES_ONLY,
+                "use one with CONFIG_DYNAMIC_FTRACE",
+            ));
+        };
+        // kernel/trace/ftrace.c, ftrace_kill() and t_start().
+        if text.is_empty() {
+            return Err(unavailable(
+                file,
+                "ftrace shut itself down after a fault, which the kernel's log (dmesg) tells of: \
+                 reboot",
+            ));
+        }
+        let parsed = if file == WITH_ADDRESSES {
+            Locations::parse(&text).map(Self::Locations)
+        } else {
+            Names::parse(text).map(Self::Names)
+        };
+        parsed.map_err(|source| SourceError::Malformed {
+            path: tracefs.path(file),
+            source,
+        })
+    }
+
+    /// How many functions ftrace lists, where it can be told.
+    #[must_use]
+    pub fn function_count(&self) -> Option<usize> {
+        match self {
+            Self::Unknown => None,
+            Self::Locations(locations) => Some(locations.addresses.len()),
+            Self::Names(names) => Some(names.entries.len()),
+        }
+    }
+}
+
+/// Asks a [`Traceable`] about functions in the order of their addresses, which
+/// needs no search for each.
+pub(crate) struct Prober<'t> {
+    traceable: &'t Traceable,
+    symbols: &'t Symbols,
+    /// The locations from the last function on.
+    locations: &'t [u64],
+}
+
+impl<'t> Prober<'t> {
+    pub(crate) fn new(traceable: &'t Traceable, symbols: &'t Symbols) -> Self {
+        Self {
+            traceable,
+            symbols,
+            locations: match traceable {
+                Traceable::Locations(locations) => locations.as_slice(),
+                Traceable::Names(_) | Traceable::Unknown => &[],
+            },
+        }
+    }
+
+    /// Whether the function can be probed that has these names, at least one
+    /// and all at one address, which is not below that of the call before; the
+    /// following symbol is at `next`.
+    pub(crate) fn verdict(&mut self, names: &[Symbol<'_>], next: u64) -> Verdict {
+        match self.traceable {
+            Traceable::Unknown => Verdict::Unknown,
+            Traceable::Locations(_) => {
+                let address = names.first().map_or(u64::MAX, |symbol| symbol.address);
+                while self.locations.first().is_some_and(|&at| at < address) {
+                    self.locations = &self.locations[1..];
+                }
+                if is_entry(self.locations.first(), address, next) {
+                    Verdict::Yes
+                } else {
+                    Verdict::No
+                }
+            }
+            Traceable::Names(listed) => names
+                .iter()
+                .map(|symbol| listed.verdict(self.symbols, symbol))
+                .max()
+                .unwrap_or(Verdict::No),
+        }
+    }
+}
+
+/// Whether `location`, the first that is not before `address`, is at the entry
+/// of the function there, and not of the following one, at `next`.
+fn is_entry(location: Option<&u64>, address: u64, next: u64) -> bool {
+    location.is_some_and(|&at| at < next && at - address <= MAX_ENTRY_OFFSET)
+}
+
+/// What [`Traceable`] says of one function.
+///
+/// The greater one holds where a function's names get different ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    Unknown,
+    No,
+    /// Some functions of this name, it cannot be told which.
+    SomeOfThem,
+    Yes,
+}
+
+/// The addresses that ftrace patches, sorted.
+///
+/// Not the functions' own: on x86 with IBT compiled in, most lie 4 bytes
+/// behind, after the ENDBR64.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Locations {
+    addresses: Vec<u64>,
+}
+
+impl Locations {
+    /// Takes ftrace's own addresses, in any order.
+    #[must_use]
+    pub fn new(mut addresses: Vec<u64>) -> Self {
+        addresses.sort_unstable();
+        addresses.dedup();
+        Self { addresses }
+    }
+
+    /// Parses the text of `available_filter_functions_addrs`: lines of
+    /// `ADDRESS NAME [MODULE]`.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError`] names the first line that is not of this form.
+    pub fn parse(text: &[u8]) -> Result<Self, ParseError> {
+        let mut addresses = Vec::with_capacity(text.len() / 40);
+        let mut rest = text;
+        let mut line = 0;
+        while !rest.is_empty() {
+            line += 1;
+            let (address, label) = address(rest)
+                .and_then(|(address, at)| Ok((address, Label::parse(rest, at)?)))
+                .map_err(|fault| fault.at(line, "ADDRESS NAME [MODULE]"))?;
+            if !rest[label.name].starts_with(INVALID_FUNCTION) {
+                addresses.push(address);
+            }
+            rest = &rest[label.end..];
+        }
+        Ok(Self::new(addresses))
+    }
+
+    /// The addresses, sorted, each once.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u64] {
+        &self.addresses
+    }
+
+    /// Whether ftrace has a location at the entry of the function at
+    /// `address`, whose following symbol is at `next`. That one's own location
+    /// is not to be taken for it, however short the function.
+    #[must_use]
+    pub fn covers(&self, address: u64, next: u64) -> bool {
+        let first = self.addresses.partition_point(|&at| at < address);
+        is_entry(self.addresses.get(first), address, next)
+    }
+}
+
+/// The names that ftrace lists, with their modules.
+///
+/// A name may be listed several times. When it is listed fewer times than
+/// there are functions of that name, which of them are meant cannot be told.
+pub struct Names {
+    text: String,
+    entries: Vec<NameEntry>,
+    modules: Vec<Box<str>>,
+    by_name: NameIndex,
+}
+
+struct NameEntry {
+    start: usize,
+    len: u32,
+    module: u32,
+}
+
+impl Names {
+    /// Parses the text of `available_filter_functions`: lines of
+    /// `NAME [MODULE]`.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError`] names the first line that is not of this form.
+    pub fn parse(text: Vec<u8>) -> Result<Self, ParseError> {
+        const FORMAT: &str = "NAME [MODULE]";
+        let mut entries = Vec::with_capacity(text.len() / 24);
+        let mut modules = Modules::default();
+        let (mut start, mut line) = (0, 0);
+        while start < text.len() {
+            line += 1;
+            let rest = &text[start..];
+            let label = Label::parse(rest, 0).map_err(|fault| fault.at(line, FORMAT))?;
+            if !rest[label.name.clone()].starts_with(INVALID_FUNCTION) {
+                let len = label.name.len();
+                entries.push(NameEntry {
+                    start: start + label.name.start,
+                    len: u32::try_from(len).map_err(|_| {
+                        Fault::from(ParseErrorKind::NameTooLong(len)).at(line, FORMAT)
+                    })?,
+                    module: modules
+                        .id(&rest[label.module])
+                        .map_err(|fault| fault.at(line, FORMAT))?,
+                });
+            }
+            start += label.end;
+        }
+        // Each name and module was checked on the way, so this does not fail.
+        let text = String::from_utf8(text).map_err(|error| {
+            Fault::from(ParseErrorKind::InvalidUtf8(error.to_string())).at(line, FORMAT)
+        })?;
+        let by_name = NameIndex::build(entries.iter().map(|entry| entry.name(&text)));
+        Ok(Self {
+            text,
+            entries,
+            modules: modules.names,
+            by_name,
+        })
+    }
+
+    /// How many functions of this name ftrace lists in this module; `None` is
+    /// the core kernel.
+    ///
+    /// Kernels built with Clang's LTO strip `.llvm.HASH` here, though not from
+    /// /proc/kallsyms, so a name that has it counts without it too.
+    #[must_use]
+    pub fn count(&self, name: &str, module: Option<&str>) -> usize {
+        let exactly = |name| {
+            self.by_name
+                .candidates(name)
+                .map(|index| &self.entries[index])
+                .filter(|entry| entry.name(&self.text) == name && self.module(entry) == module)
+                .count()
+        };
+        match exactly(name) {
+            0 => trim_llvm(name).map_or(0, exactly),
+            count => count,
+        }
+    }
+
+    /// Whether `symbol` is listed as often as there are functions like it.
+    fn verdict(&self, symbols: &Symbols, symbol: &Symbol<'_>) -> Verdict {
+        match self.count(symbol.name, symbol.module) {
+            0 => Verdict::No,
+            listed => {
+                let existing = symbols
+                    .named(symbol.name)
+                    .filter(|other| other.is_text() && other.module == symbol.module)
+                    .count();
+                if listed < existing {
+                    Verdict::SomeOfThem
+                } else {
+                    Verdict::Yes
+                }
+            }
+        }
+    }
+
+    fn module(&self, entry: &NameEntry) -> Option<&str> {
+        (entry.module as usize)
+            .checked_sub(1)
+            .map(|module| &*self.modules[module])
+    }
+}
+
+impl NameEntry {
+    fn name<'t>(&self, text: &'t str) -> &'t str {
+        &text[self.start..self.start + self.len as usize]
+    }
+}
+
+impl std::fmt::Debug for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Names")
+            .field("functions", &self.entries.len())
+            .field("modules", &self.modules.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The name without the suffix of Clang's LTO, if it has one.
+fn trim_llvm(name: &str) -> Option<&str> {
+    name.split_once(".llvm.").map(|(name, _)| name)
+}

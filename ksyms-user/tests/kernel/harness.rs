@@ -1,0 +1,282 @@
+//! Running the program and looking at the kernel.
+
+use std::{
+    env, fs,
+    panic::Location,
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Completion, Failed, Trial};
+use serde_json::Value;
+
+pub(crate) type Outcome = Result<(), Failed>;
+
+/// The kernel under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kernel {
+    major: u32,
+    minor: u32,
+}
+
+impl Kernel {
+    pub(crate) const V6_12: Self = Self::new(6, 12);
+
+    pub(crate) const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
+
+    /// The kernel that `cargo xtask test` says this is; `None` outside its VMs.
+    fn under_test() -> Option<Self> {
+        let name = env::var("KSYMS_TEST_KERNEL").ok()?;
+        let (major, minor) = name.split_once('.').expect("a kernel is named MAJOR.MINOR");
+        let number = |text: &str| text.parse().expect("a kernel is named MAJOR.MINOR");
+        Some(Self::new(number(major), number(minor)))
+    }
+
+    /// Debian's cloud kernels have `CONFIG_FPROBE` from 6.12 on, not in 6.1.
+    pub(crate) fn has_multi(self) -> bool {
+        self >= Self::V6_12
+    }
+
+    /// The way that `--mode auto` must take.
+    pub(crate) fn backend(self) -> &'static str {
+        if self.has_multi() { "multi" } else { "perf" }
+    }
+
+    /// Missed hits are told since 6.7.
+    pub(crate) fn tells_missed(self) -> bool {
+        self >= Self::new(6, 7)
+    }
+}
+
+/// What a test may return: nothing, where it only asserts.
+pub(crate) trait Verdict {
+    fn outcome(self) -> Outcome;
+}
+
+impl Verdict for () {
+    fn outcome(self) -> Outcome {
+        Ok(())
+    }
+}
+
+impl Verdict for Outcome {
+    fn outcome(self) -> Outcome {
+        self
+    }
+}
+
+/// A test for any kernel.
+pub(crate) fn test<V: Verdict + 'static>(name: &'static str, body: fn(Kernel) -> V) -> Trial {
+    test_if(name, |_| None, body)
+}
+
+/// A test for kernels to which `skip` has no objection.
+pub(crate) fn test_if<V: Verdict + 'static>(
+    name: &'static str,
+    skip: fn(Kernel) -> Option<&'static str>,
+    body: fn(Kernel) -> V,
+) -> Trial {
+    Trial::ignorable_test(name, move || {
+        let Some(kernel) = Kernel::under_test() else {
+            return Ok(Completion::ignored_with(
+                "needs a VM with kprobes: cargo xtask test",
+            ));
+        };
+        if let Some(reason) = skip(kernel) {
+            return Ok(Completion::ignored_with(reason));
+        }
+        body(kernel).outcome()?;
+        nothing_attached()?;
+        Ok(Completion::Completed)
+    })
+}
+
+/// Why a test of kprobe.multi is skipped.
+pub(crate) fn without_multi(kernel: Kernel) -> Option<&'static str> {
+    (!kernel.has_multi()).then_some("this kernel has no kprobe.multi")
+}
+
+/// The program as tests call it.
+pub(crate) fn program() -> Command {
+    // In the VM it is on the PATH; the path it was built at is not there.
+    let built = env!("CARGO_BIN_EXE_ksyms-attach");
+    let mut command = Command::new(if fs::exists(built).unwrap_or(false) {
+        built
+    } else {
+        "ksyms-attach"
+    });
+    command.stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn ksyms_attach<const N: usize>(arguments: [&str; N]) -> Command {
+    let mut command = program();
+    command.args(arguments);
+    command
+}
+
+/// What became of a finished program.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Finished {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+        Self {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+
+    /// Checks that stderr has all of `words`.
+    #[track_caller]
+    pub(crate) fn says<const N: usize>(self, words: [&str; N]) -> Self {
+        for word in words {
+            assert!(self.stderr.contains(word), "no {word:?} in {self:#?}");
+        }
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn prints_nothing(self) -> Self {
+        assert_eq!(self.stdout, "", "{self:#?}");
+        self
+    }
+
+    /// stdout as exactly one JSON document.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        match serde_json::from_str(&self.stdout) {
+            Ok(document) => document,
+            Err(error) => panic!("{error} in {self:#?}"),
+        }
+    }
+}
+
+pub(crate) fn run(command: &mut Command) -> Finished {
+    Finished::of(command.output().expect("the program can be started"))
+}
+
+/// A program that is still running, its output collected.
+pub(crate) struct Running(Child);
+
+pub(crate) fn start(command: &mut Command) -> Running {
+    Running(
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program can be started"),
+    )
+}
+
+impl Running {
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).expect("the program still runs");
+    }
+
+    pub(crate) fn finish(self) -> Finished {
+        Finished::of(self.0.wait_with_output().expect("the program ends"))
+    }
+}
+
+/// Waits until `condition` holds.
+#[track_caller]
+pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let here = Location::caller();
+    let start = Instant::now();
+    while !condition() {
+        assert!(
+            start.elapsed() < Duration::from_mins(2),
+            "{here}: {what} did not come about"
+        );
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Functions that ftrace calls someone for.
+pub(crate) fn enabled_functions() -> usize {
+    lines_of("/sys/kernel/tracing/enabled_functions")
+}
+
+/// Kprobes that are registered.
+pub(crate) fn kprobes() -> usize {
+    lines_of("/sys/kernel/debug/kprobes/list")
+}
+
+fn lines_of(path: &str) -> usize {
+    fs::read_to_string(path)
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+        .lines()
+        .count()
+}
+
+/// Checks that no probe is left in the kernel. What a killed process had is
+/// taken off by the kernel a moment later.
+fn nothing_attached() -> Outcome {
+    let start = Instant::now();
+    loop {
+        let left = (enabled_functions(), kprobes());
+        if left == (0, 0) {
+            return Ok(());
+        }
+        if start.elapsed() > Duration::from_mins(1) {
+            return Err(format!("left in the kernel: {left:?} functions and kprobes").into());
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// A number in a document.
+#[track_caller]
+pub(crate) fn number(document: &Value, pointer: &str) -> u64 {
+    document
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .unwrap_or_else(|| panic!("no number at {pointer} in {document:#}"))
+}
+
+/// A text in a document.
+#[track_caller]
+pub(crate) fn text<'a>(document: &'a Value, pointer: &str) -> &'a str {
+    document
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| panic!("no text at {pointer} in {document:#}"))
+}
+
+/// A list in a document.
+#[track_caller]
+pub(crate) fn list<'a>(document: &'a Value, pointer: &str) -> &'a [Value] {
+    document
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .unwrap_or_else(|| panic!("no list at {pointer} in {document:#}"))
+}
+
+/// The hits of one function.
+#[track_caller]
+pub(crate) fn hits(document: &Value, name: &str) -> u64 {
+    let counts: Vec<u64> = list(document, "/counts")
+        .iter()
+        .filter(|count| text(count, "/name") == name)
+        .map(|count| number(count, "/hits"))
+        .collect();
+    assert_eq!(counts.len(), 1, "{name} once in {document:#}");
+    counts[0]
+}
