@@ -9,6 +9,8 @@
     reason = "helpers, maps and symbol names have no safe form in eBPF"
 )]
 
+use core::ptr;
+
 use aya_ebpf::{
     EbpfContext as _, Global,
     bindings::BPF_F_MMAPABLE,
@@ -31,8 +33,21 @@ static SLOT_COUNT: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static ROW_STRIDE: Global<u32> = Global::new(0);
 
+/// See [`ksyms_ebpf::maps::COUNTING`].
+#[unsafe(no_mangle)]
+static mut COUNTING: u32 = 0;
+
+#[inline(always)]
+fn is_counting() -> bool {
+    // SAFETY: user space alone writes it, in one piece.
+    unsafe { ptr::read_volatile(&raw const COUNTING) != 0 }
+}
+
 #[kprobe]
 fn count_by_cookie(ctx: ProbeContext) -> u32 {
+    if !is_counting() {
+        return 0;
+    }
     // SAFETY: the helper only reads the context it is given.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     count(&ctx, slot_of_cookie(cookie));
@@ -41,6 +56,9 @@ fn count_by_cookie(ctx: ProbeContext) -> u32 {
 
 #[kprobe]
 fn count_by_address(ctx: ProbeContext) -> u32 {
+    if !is_counting() {
+        return 0;
+    }
     // SAFETY: values of this map are only written before the probes are armed.
     let slot = unsafe { SLOTS.get(probed_address(&ctx)) };
     count(&ctx, slot.map_or(u64::MAX, |&slot| u64::from(slot)));

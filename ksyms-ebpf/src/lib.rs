@@ -31,6 +31,10 @@ pub mod maps {
     pub const SLOTS: &str = "SLOTS";
     /// The ring buffer of aya-log.
     pub const LOGS: &str = "AYA_LOGS";
+    /// The one variable that changes, a `u32`: hits are counted while it is not
+    /// 0. Arming and disarming run through functions that may be armed already;
+    /// until all are, hits should cost little and count nothing.
+    pub const COUNTING: &str = ".bss";
 }
 
 /// Names of the read-only globals that user space sets before loading.

@@ -173,7 +173,9 @@ fn fetch_from(mirror: &Mirror, release: &str, series: &str) -> Result<()> {
     // each of the parts has to be there: some have lost their modules.
     let mut packages = vec![image.to_owned()];
     packages.extend(apt.dependencies(image)?.into_iter().filter(|package| {
-        package.starts_with("linux-binary-") || package.starts_with("linux-modules-")
+        ["linux-base-", "linux-binary-", "linux-modules-"]
+            .iter()
+            .any(|part| package.starts_with(part))
     }));
 
     setup::make_atomically(&directory(series), |directory| {

@@ -284,12 +284,10 @@ impl Vm {
                         // Where standard error is closed nobody wants to see it.
                         let _closed = io::stderr().write_all(&bytes);
                     }
-                    console.push(&bytes);
-                    if reason.is_none()
+                    if let Some(trouble) = console.push(&bytes)
                         && verdict.is_none()
-                        && let Some(trouble) = console.trouble()
                     {
-                        reason = Some(trouble.to_owned());
+                        reason.get_or_insert(trouble);
                         deadline = deadline.min(Instant::now() + PANIC);
                     }
                 }

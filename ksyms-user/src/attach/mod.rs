@@ -135,6 +135,9 @@ pub enum AttachError {
         /// What can be done about it.
         advice: &'static str,
     },
+    /// All was armed, but counting could not be started.
+    #[error("starting to count: {0}; this is a bug in ksyms, please report it")]
+    Start(#[source] SyscallError),
     /// A file that tells how to attach could not be read.
     #[error("reading {path} failed: {source}; is sysfs mounted?")]
     Read {
@@ -159,7 +162,7 @@ impl AttachError {
                 error.errno(),
                 libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL
             ),
-            Self::Refused { .. } | Self::Nothing => false,
+            Self::Refused { .. } | Self::Start(_) | Self::Nothing => false,
         }
     }
 }
@@ -273,11 +276,14 @@ pub struct Attached {
     backend: Mode,
     program: Program,
     armed: Armed,
+    /// What was missed while arming.
+    missed_before: Option<u64>,
     cost: Cost,
 }
 
 /// Attaches the counting program to `targets`: addresses of functions as
-/// kallsyms gives them, each once, at most 2^20.
+/// kallsyms gives them, each once, at most 2^20. Counting begins for all of them
+/// at once, when the last one is armed.
 ///
 /// # Errors
 ///
@@ -299,6 +305,7 @@ pub fn attach(
             Ok((program, armed)) => {
                 return Ok(Attached {
                     backend: backend.mode(),
+                    missed_before: missed(&program, &armed).unwrap_or(None),
                     program,
                     armed,
                     cost,
@@ -329,7 +336,13 @@ fn attach_with(
     cost.load += start.elapsed();
     let program = program?;
     let start = Instant::now();
-    let armed = backend.arm(&program, targets, control);
+    let armed = backend.arm(&program, targets, control).and_then(|armed| {
+        program
+            .counters
+            .set_counting(true)
+            .map_err(AttachError::Start)?;
+        Ok(armed)
+    });
     cost.attach += start.elapsed();
     Ok((program, armed?))
 }
@@ -359,28 +372,30 @@ impl Attached {
         self.program.counters.read()
     }
 
-    /// Hits that the kernel saw but did not count, because a tracing program was
-    /// already running on that CPU or the probe was re-entered; `None` where
-    /// the kernel does not say (before 6.7).
+    /// Stops counting, for all functions at once, and returns the hits up to
+    /// then. The functions stay attached: detaching runs through kernel
+    /// functions too, which should not count.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not take the word.
+    pub fn stop(&self) -> Result<Counts, SyscallError> {
+        self.program.counters.set_counting(false)?;
+        Ok(self.counts())
+    }
+
+    /// Hits since counting began that the kernel saw but did not count, because
+    /// a tracing program was already running on that CPU or the probe was
+    /// re-entered; `None` where the kernel does not say (before 6.7).
     ///
     /// # Errors
     ///
     /// When the kernel will not tell about its own link or program.
     pub fn missed(&self) -> Result<Option<u64>, SyscallError> {
-        let Some(kind) = self.armed.kind else {
-            return Ok(None);
-        };
-        let ProgramInfo {
-            recursion_misses, ..
-        } = sys::program_info(self.program.fd.as_fd())?;
-        let mut sum = recursion_misses;
-        for link in &self.armed.links {
-            match sys::link_missed(link.as_fd(), kind)? {
-                Some(missed) => sum += missed,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(sum))
+        let now = missed(&self.program, &self.armed)?;
+        Ok(now
+            .zip(self.missed_before)
+            .map(|(now, before)| now - before))
     }
 
     /// The eBPF side's diagnostics, when [`Options::log`] asked for them.
@@ -393,13 +408,35 @@ impl Attached {
         EbpfLog::of_program(id, logger)
     }
 
-    /// Takes all probes off again and tells how long that took.
+    /// Takes all probes off again and tells how long that took. Hits on the way
+    /// are not counted.
     #[must_use]
     pub fn detach(self) -> Duration {
         let start = Instant::now();
+        // Detaching needs no leave to stop; it is only cheaper afterwards.
+        let _ = self.stop();
         drop(self.armed);
         start.elapsed()
     }
+}
+
+/// Hits lost since the program was loaded, where the kernel says so. Arming
+/// itself runs through armed functions and loses many.
+fn missed(program: &Program, armed: &Armed) -> Result<Option<u64>, SyscallError> {
+    let Some(kind) = armed.kind else {
+        return Ok(None);
+    };
+    let ProgramInfo {
+        recursion_misses, ..
+    } = sys::program_info(program.fd.as_fd())?;
+    let mut sum = recursion_misses;
+    for link in &armed.links {
+        match sys::link_missed(link.as_fd(), kind)? {
+            Some(missed) => sum += missed,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(sum))
 }
 
 /// Makes the maps, loads a program over them and maps the counters.
@@ -425,7 +462,7 @@ fn load(
     Ok(Program {
         fd: object.load(name, kind)?,
         by,
-        counters: object.counters()?,
+        counters: object.into_counters()?,
     })
 }
 

@@ -1,11 +1,11 @@
 //! Reading the counters: straight from the memory that the programs write.
 
-use std::sync::atomic::Ordering;
+use std::{os::fd::AsFd as _, sync::atomic::Ordering};
 
 use aya::maps::MapData;
 use ksyms_ebpf::Rows;
 
-use super::sys::{MappedArray, SyscallError};
+use super::sys::{self, MappedArray, SyscallError};
 
 /// The counters of all functions on all CPUs. Reading them is no system call.
 #[derive(Debug)]
@@ -13,6 +13,7 @@ pub(crate) struct Counters {
     rows: Rows,
     slots: usize,
     mapped: MappedArray,
+    counting: MapData,
 }
 
 /// What the counters said at one moment.
@@ -25,14 +26,29 @@ pub struct Counts {
 }
 
 impl Counters {
-    pub(crate) fn new(map: &MapData, slots: u32, cpus: u32) -> Result<Self, SyscallError> {
+    /// `counting` is the map that says whether hits are counted: not yet.
+    pub(crate) fn new(
+        map: &MapData,
+        counting: MapData,
+        slots: u32,
+        cpus: u32,
+    ) -> Result<Self, SyscallError> {
         let rows = Rows::new(slots);
         let elements = rows.stride() as usize * cpus as usize;
         Ok(Self {
             rows,
             slots: slots as usize,
-            mapped: MappedArray::new(std::os::fd::AsFd::as_fd(map.fd()), elements)?,
+            mapped: MappedArray::new(map.fd().as_fd(), elements)?,
+            counting,
         })
+    }
+
+    /// Starts counting, or stops it.
+    pub(crate) fn set_counting(&self, counting: bool) -> Result<(), SyscallError> {
+        sys::map_write_data(
+            self.counting.fd().as_fd(),
+            &u32::from(counting).to_ne_bytes(),
+        )
     }
 
     pub(crate) fn read(&self) -> Counts {

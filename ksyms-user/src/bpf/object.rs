@@ -274,15 +274,19 @@ impl Object {
         Ok(())
     }
 
-    /// Maps the counters.
-    pub(crate) fn counters(&self) -> Result<Counters, LoadError> {
-        let map = self
-            .maps
-            .get(maps::COUNTS)
-            .ok_or_else(|| broken("no map of counters"))?;
-        Counters::new(map, self.sizes.slots, self.cpus).map_err(|source| LoadError::Prepare {
-            map: maps::COUNTS,
-            source,
+    /// Maps the counters, and lets go of all the rest: loaded programs hold on
+    /// to what they use.
+    pub(crate) fn into_counters(mut self) -> Result<Counters, LoadError> {
+        let mut take = |name| {
+            let map = self.maps.remove(name);
+            map.ok_or_else(|| broken(format!("no map {name}")))
+        };
+        let (counts, counting) = (take(maps::COUNTS)?, take(maps::COUNTING)?);
+        Counters::new(&counts, counting, self.sizes.slots, self.cpus).map_err(|source| {
+            LoadError::Prepare {
+                map: maps::COUNTS,
+                source,
+            }
         })
     }
 }
@@ -342,9 +346,10 @@ mod tests {
         ] {
             assert!(elf.programs.contains_key(program), "{program}");
         }
-        for map in [maps::COUNTS, maps::SLOTS, maps::LOGS] {
+        for map in [maps::COUNTS, maps::SLOTS, maps::LOGS, maps::COUNTING] {
             assert!(elf.maps.contains_key(map), "{map}");
         }
+        assert_eq!(elf.maps[maps::COUNTING].value_size(), 4, "one u32");
     }
 
     #[test]

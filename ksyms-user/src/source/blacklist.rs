@@ -1,7 +1,5 @@
 //! Where kprobes are forbidden.
 
-use std::io;
-
 use super::{SourceError, files::Filesystem};
 use crate::kallsyms::{Fault, ParseError, ParseErrorKind, address, excerpt, hex};
 
@@ -33,7 +31,7 @@ impl Blacklist {
     pub fn read() -> Result<Option<Self>, SourceError> {
         let debugfs = match Filesystem::DEBUGFS.open() {
             Ok(debugfs) => debugfs,
-            Err(failure) if is_absent(&failure.source) => return Ok(None),
+            Err(failure) if failure.is_absent() => return Ok(None),
             Err(failure) => return Err(SourceError::kernel(failure)),
         };
         match debugfs.read(FILE.as_ref()) {
@@ -41,7 +39,7 @@ impl Blacklist {
                 path: debugfs.path(FILE.as_ref()),
                 source,
             }),
-            Err(failure) if is_absent(&failure.source) => Ok(None),
+            Err(failure) if failure.is_absent() => Ok(None),
             Err(failure) => Err(SourceError::kernel(failure)),
         }
     }
@@ -100,13 +98,4 @@ fn range(line: &[u8]) -> Result<(u64, u64), Fault> {
             Some((hex(&line[..dash])?, address(end).ok()?.0))
         })
         .ok_or_else(|| ParseErrorKind::BadAddress(excerpt(line)).into())
-}
-
-/// Whether the kernel does not have the file or the file system.
-fn is_absent(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    matches!(
-        error.raw_os_error().map(Errno::from_raw_os_error),
-        Some(Errno::NOENT | Errno::NODEV | Errno::NOSYS)
-    )
 }

@@ -44,8 +44,8 @@ pub enum SourceError {
         /// What /sys/kernel/security/lockdown says; `None` when it cannot be
         /// read, and lockdown is only the likely reason.
         level: Option<Lockdown>,
-        /// The errno.
-        source: io::Error,
+        /// The errno, where there was one.
+        source: Option<io::Error>,
     },
     /// This kernel does not have it.
     #[error("{call} {}: this kernel does not have it; {advice}", path.display())]
@@ -136,7 +136,7 @@ impl SourceError {
                 call: failure.call,
                 path: failure.path,
                 level: Some(level),
-                source: failure.source,
+                source: Some(failure.source),
             },
             _ => Self::unavailable(failure, advice),
         }
@@ -162,19 +162,19 @@ impl SourceError {
         admin: bool,
         level: Option<Lockdown>,
     ) -> Self {
-        let Failure { call, path, source } = failure;
         let locked_down = match level {
             Some(level) => level != Lockdown::None,
             // Where it cannot be told, it is the likely reason why a root with
             // its capabilities meets EPERM. Security modules say EACCES.
-            None => admin && source.raw_os_error() == Some(Errno::PERM.raw_os_error()),
+            None => admin && failure.errno() == Some(Errno::PERM),
         };
+        let Failure { call, path, source } = failure;
         if root && locked_down {
             Self::LockedDown {
                 call,
                 path,
                 level,
-                source,
+                source: Some(source),
             }
         } else {
             Self::NotPermitted {

@@ -13,7 +13,10 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
 };
 
-use super::SourceError;
+use super::{
+    SourceError,
+    lockdown::{Lockdown, lockdown},
+};
 
 /// More than any symbol table: the largest kernels with all their modules come
 /// to 30 MB. Keeps `/dev/zero` from filling the memory.
@@ -35,6 +38,18 @@ impl Failure {
             path: path.into(),
             source: source.into(),
         }
+    }
+
+    pub(super) fn errno(&self) -> Option<Errno> {
+        self.source.raw_os_error().map(Errno::from_raw_os_error)
+    }
+
+    /// Whether the kernel does not have the file or the file system.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(
+            self.errno(),
+            Some(Errno::NOENT | Errno::NODEV | Errno::NOSYS)
+        )
     }
 }
 
@@ -67,10 +82,14 @@ impl Filesystem {
         mountpoints: &["/sys/kernel/security"],
     };
 
-    /// Opens its root directory: where it is mounted, or else a mount of our
-    /// own, attached to no directory. That one is seen by no other process and
-    /// ends when the last of its file descriptors is closed (kernel 5.2).
+    /// Opens its root directory: where it is mounted, or else in a mount of our
+    /// own.
     pub(super) fn open(&self) -> Result<Mount, Failure> {
+        self.mounted().transpose().unwrap_or_else(|| self.mount())
+    }
+
+    /// Opens its root directory where it is mounted, if it is.
+    fn mounted(&self) -> Result<Option<Mount>, Failure> {
         for path in self.mountpoints {
             match openat(
                 CWD,
@@ -79,24 +98,26 @@ impl Filesystem {
                 Mode::empty(),
             ) {
                 Ok(dir) if self.is_root(&dir) => {
-                    return Ok(Mount {
+                    return Ok(Some(Mount {
                         dir,
                         path: path.into(),
                         private: false,
-                    });
+                    }));
                 }
                 // An empty directory, for it to be mounted on, or none.
                 Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(errno) => return Err(Failure::new("open", *path, errno)),
             }
         }
-        self.mount()
+        Ok(None)
     }
 
     fn is_root(&self, dir: &OwnedFd) -> bool {
         fstatfs(dir).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(self.magic))
     }
 
+    /// Mounts it at no directory. No other process sees that, and it ends when
+    /// the last of its file descriptors is closed (kernel 5.2).
     fn mount(&self) -> Result<Mount, Failure> {
         let fail = |call| move |errno: Errno| Failure::new(call, self.name, errno);
         let context = fsopen(self.name, FsOpenFlags::FSOPEN_CLOEXEC).map_err(fail("fsopen"))?;
@@ -188,21 +209,34 @@ impl Tracefs {
     /// [`SourceError::NotPermitted`], [`SourceError::LockedDown`], or
     /// [`SourceError::Unavailable`] for a kernel without `CONFIG_TRACING`.
     pub fn open() -> Result<Self, SourceError> {
-        let errno = |failure: &Failure| failure.source.raw_os_error().map(Errno::from_raw_os_error);
-        let tracefs = Filesystem::TRACEFS
-            .open()
-            .map_err(|failure| match errno(&failure) {
-                Some(Errno::NODEV) => SourceError::unavailable(failure, NO_TRACING),
-                Some(Errno::NOSYS) => SourceError::unavailable(
-                    failure,
-                    "run `mount -t tracefs tracefs /sys/kernel/tracing`",
-                ),
-                _ => SourceError::kernel(failure),
-            })?;
+        let mounted = match Filesystem::TRACEFS.mounted() {
+            Ok(Some(mount)) => Ok(mount),
+            // The kernel makes no files in it then, and nothing else holds it:
+            // closing our mount would unmount it for good, a path on which
+            // kernels have crashed (6.12, tracefs_destroy_inode()).
+            Ok(None) if lockdown() == Some(Lockdown::Confidentiality) => {
+                return Err(SourceError::LockedDown {
+                    call: "mount",
+                    path: Filesystem::TRACEFS.name.into(),
+                    level: Some(Lockdown::Confidentiality),
+                    source: None,
+                });
+            }
+            Ok(None) => Filesystem::TRACEFS.mount(),
+            Err(failure) => Err(failure),
+        };
+        let tracefs = mounted.map_err(|failure| match failure.errno() {
+            Some(Errno::NODEV) => SourceError::unavailable(failure, NO_TRACING),
+            Some(Errno::NOSYS) => SourceError::unavailable(
+                failure,
+                "run `mount -t tracefs tracefs /sys/kernel/tracing`",
+            ),
+            _ => SourceError::kernel(failure),
+        })?;
         // Every tracefs has this file, but one that was made under lockdown,
         // which has none (fs/tracefs/inode.c, tracefs_create_file()).
         match tracefs.open_file("README".as_ref(), OFlags::PATH) {
-            Err(failure) if errno(&failure) == Some(Errno::NOENT) => {
+            Err(failure) if failure.errno() == Some(Errno::NOENT) => {
                 Err(SourceError::missing(failure, NO_TRACING))
             }
             _ => Ok(Self(tracefs)),

@@ -12,6 +12,7 @@ mod host;
 mod listing;
 mod lockdown;
 mod signals;
+mod smp;
 mod wide;
 
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         listing::trials(),
         lockdown::trials(),
         signals::trials(),
+        smp::trials(),
         wide::trials(),
     ]
     .into_iter()

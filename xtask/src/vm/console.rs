@@ -20,39 +20,28 @@ const COMPLAINTS: [&[&str]; 10] = [
 /// What makes it pointless to go on, and what that means.
 const TROUBLES: [(&str, &str); 2] = [
     ("Kernel panic - not syncing", "its kernel panicked"),
-    ("KVM internal error", "KVM cannot run it; try --accel tcg"),
+    ("KVM internal error", "KVM cannot run it, try --accel tcg"),
 ];
 
 /// The text of a guest's console so far.
 #[derive(Debug, Default)]
 pub(crate) struct Console {
     text: String,
-    /// The first of the [`TROUBLES`] that was in it.
-    trouble: Option<&'static str>,
+    /// What was looked at for signs of trouble, up to the last whole line.
+    checked: usize,
 }
 
 impl Console {
-    /// Adds what came.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        const LONGEST_SIGN: usize = 32;
-        // A sign of trouble can have come in two pieces.
-        let from = self
-            .text
-            .floor_char_boundary(self.text.len().saturating_sub(LONGEST_SIGN));
+    /// Adds what came, and finds out whether that makes it pointless to go on.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Option<String> {
         self.text.push_str(&String::from_utf8_lossy(bytes));
-        let new = &self.text[from..];
-        let meaning = || {
-            TROUBLES
-                .iter()
-                .find(|(sign, _)| new.contains(sign))
-                .map(|(_, it)| *it)
-        };
-        self.trouble = self.trouble.or_else(meaning);
-    }
-
-    /// What makes it pointless to go on.
-    pub(super) fn trouble(&self) -> Option<&'static str> {
-        self.trouble
+        let new = &self.text[self.checked..];
+        let new = &new[..=new.rfind('\n')?];
+        self.checked += new.len();
+        new.lines().find_map(|line| {
+            let (_, meaning) = TROUBLES.iter().find(|(sign, _)| line.contains(sign))?;
+            Some(format!("{meaning}: {}", line.trim()))
+        })
     }
 
     /// The last `count` lines.
@@ -86,7 +75,7 @@ mod tests {
     #[test]
     fn complaints_are_found_and_nothing_else() {
         let mut console = Console::default();
-        console.push(
+        let trouble = console.push(
             b"[    0.1] Linux version 6.12\r\n\
               [    1.0] WARNING: CPU: 0 PID: 1 at kernel/trace/ftrace.c:2\r\n\
               [    1.1] WARNING: kernel/trace/ftrace.c:2 at ftrace_bug+0x1, CPU#0: x/1\r\n\
@@ -96,12 +85,15 @@ mod tests {
               [    1.5] DEBUG: fine\xff\r\n\
               [    1.6] MMIO Stale Data: Vulnerable, WARNING: see the docs\r\n",
         );
+        assert_eq!(trouble, None);
         assert_eq!(console.complaints().len(), 4, "{:?}", console.complaints());
-        assert!(console.trouble().is_none());
-        console.push(b"[    2.0] Kernel panic - not sync");
-        assert!(console.trouble().is_none());
-        console.push(b"ing: x\r\n");
-        assert!(console.trouble().is_some());
-        assert!(console.tail(1).trim().starts_with("[    2.0]"));
+        assert_eq!(console.push(b"[    2.0] Kernel panic - not sync"), None);
+        let trouble = console.push(b"ing: x\r\n[    2.1] more").unwrap();
+        assert!(
+            trouble.contains("panicked: [    2.0] Kernel panic - not syncing: x"),
+            "{trouble}"
+        );
+        assert_eq!(console.push(b"\r\n"), None);
+        assert!(console.tail(1).trim().starts_with("[    2.1]"));
     }
 }

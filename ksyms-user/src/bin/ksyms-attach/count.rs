@@ -10,7 +10,7 @@ use std::{
 };
 
 use ksyms::{
-    attach::{AttachError, Attached, Control, EbpfLog, Options, Refusal, attach},
+    attach::{AttachError, Attached, Control, Counts, EbpfLog, Options, Refusal, attach},
     report::{Cost, Count, Report},
     select::{Reason, Rejected, Selection, Target},
     source::{Blacklist, Kernel},
@@ -217,19 +217,25 @@ async fn attach_and_count(
             () = flush(&mut log) => {}
         }
         // What COMMAND did is counted up to here.
-        let counts = attached.counts();
+        let counts = stop_counting(&attached)?;
         if let Some(running) = running {
             running.finish(talk).await;
         }
         return Ok(detach(attached, counts, false, talk, log));
     }
-    let counts = attached.counts();
+    let counts = stop_counting(&attached)?;
     Ok(detach(attached, counts, true, talk, log))
+}
+
+fn stop_counting(attached: &Attached) -> Result<Counts, Failure> {
+    attached
+        .stop()
+        .map_err(|error| Failure::Running(format!("stopping to count: {error}")))
 }
 
 fn detach(
     attached: Attached,
-    counts: ksyms::attach::Counts,
+    counts: Counts,
     interrupted: bool,
     talk: Talk,
     log: Option<EbpfLog<Talk>>,
