@@ -143,7 +143,7 @@ pub(super) fn parse(mut text: Vec<u8>) -> Result<Symbols, ParseError> {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "parse() refuses texts whose offsets need more than 32 bits"
+    reason = "parse() refuses texts of 4 GiB, and numbers of modules are far smaller"
 )]
 const fn offset(at: usize) -> u32 {
     at as u32

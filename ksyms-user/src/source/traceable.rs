@@ -1,5 +1,7 @@
 //! What ftrace can probe.
 
+use rustix::io::Errno;
+
 use super::{SourceError, Tracefs};
 use crate::kallsyms::{
     Fault, Label, Modules, NameIndex, ParseError, ParseErrorKind, Symbol, Symbols, address,
@@ -17,6 +19,9 @@ const INVALID_FUNCTION: &[u8] = b"__ftrace_invalid_address__";
 
 const WITH_ADDRESSES: &str = "available_filter_functions_addrs";
 const NAMES_ONLY: &str = "available_filter_functions";
+
+const SHUT_DOWN: &str = "ftrace shut itself down after a fault, which the kernel's log (dmesg) \
+                         tells of: reboot";
 
 /// Which functions ftrace can probe, as far as the kernel tells.
 #[derive(Debug)]
@@ -47,9 +52,19 @@ impl Traceable {
             advice,
             source: None,
         };
-        let (file, text) = if let Some(text) = tracefs.read_if_exists(WITH_ADDRESSES)? {
+        // kernel/trace/ftrace.c, ftrace_kill(): after that, opening the lists
+        // says ENODEV.
+        let read = |file| match tracefs.read_if_exists(file) {
+            Err(SourceError::Io { source, .. })
+                if source.raw_os_error() == Some(Errno::NODEV.raw_os_error()) =>
+            {
+                Err(unavailable(file, SHUT_DOWN))
+            }
+            result => result,
+        };
+        let (file, text) = if let Some(text) = read(WITH_ADDRESSES)? {
             (WITH_ADDRESSES, text)
-        } else if let Some(text) = tracefs.read_if_exists(NAMES_ONLY)? {
+        } else if let Some(text) = read(NAMES_ONLY)? {
             (NAMES_ONLY, text)
         } else {
             return Err(unavailable(
@@ -57,14 +72,6 @@ impl Traceable {
                 "use one with CONFIG_DYNAMIC_FTRACE",
             ));
         };
-        // kernel/trace/ftrace.c, ftrace_kill() and t_start().
-        if text.is_empty() {
-            return Err(unavailable(
-                file,
-                "ftrace shut itself down after a fault, which the kernel's log (dmesg) tells of: \
-                 reboot",
-            ));
-        }
         let parsed = if file == WITH_ADDRESSES {
             Locations::parse(&text).map(Self::Locations)
         } else {
