@@ -163,7 +163,7 @@ fn locations() {
             0xffff_ffff_c0a0_2400
         ]
     );
-    assert_eq!(parse(b"").as_slice(), []);
+    assert!(parse(b"").as_slice().is_empty());
     for (text, line, kind) in [
         ("10 f\nf_g\n", 2, ParseErrorKind::BadAddress("f_g".into())),
         ("10 f\n20\n", 2, ParseErrorKind::MissingName),
