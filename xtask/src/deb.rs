@@ -2,10 +2,9 @@
 //! the machine's own mirror, `apt-get download` and `dpkg -x`. Needs no root.
 
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -265,7 +264,7 @@ Dir::State::status "/dev/null";
         };
         fs::write(&apt.configuration, configuration)?;
         // An archive can lack one of the suites and have what is wanted.
-        apt.update_failure = read_output(apt.command("apt-get").arg("update"))
+        apt.update_failure = read_apt(apt.command("apt-get").arg("update"))
             .err()
             .map(|error| format!("{error:#}"));
         Ok(apt)
@@ -282,19 +281,20 @@ Dir::State::status "/dev/null";
         command
     }
 
-    /// The error for a package that is not there.
+    /// The error for packages that could not be had.
     pub(crate) fn missing(&self, what: &str) -> anyhow::Error {
-        match &self.update_failure {
-            Some(failure) => {
-                anyhow::anyhow!("{what} is not in the machine's mirror, and {failure}")
-            }
-            None => anyhow::anyhow!("{what} is not in the machine's mirror"),
-        }
+        let outdated = self
+            .update_failure
+            .as_ref()
+            .map_or_else(String::new, |failure| {
+                format!(" (its lists are not up to date: {failure})")
+            });
+        anyhow::anyhow!("cannot get {what} from the machine's Debian mirror{outdated}")
     }
 
     /// The names of all packages that match the regular expression.
     pub(crate) fn search(&self, names: &str) -> Result<Vec<String>> {
-        let found = read_output(
+        let found = read_apt(
             self.command("apt-cache")
                 .args(["search", "--names-only", names]),
         )?;
@@ -306,8 +306,8 @@ Dir::State::status "/dev/null";
 
     /// The packages that `package` directly depends on.
     pub(crate) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
-        let listed = read_output(self.command("apt-cache").args(["depends", package]))
-            .map_err(|error| self.missing(package).context(error))?;
+        let listed = read_apt(self.command("apt-cache").args(["depends", package]))
+            .with_context(|| self.missing(package))?;
         Ok(parse_dependencies(&listed))
     }
 
@@ -319,14 +319,14 @@ Dir::State::status "/dev/null";
     ) -> Result<()> {
         let archives = root.join(".archives");
         fs::create_dir_all(&archives)?;
-        let packages: BTreeSet<&str> = packages.into_iter().collect();
-        read_output(
+        let packages: Vec<&str> = packages.into_iter().collect();
+        read_apt(
             self.command("apt-get")
                 .arg("download")
                 .args(&packages)
                 .current_dir(&archives),
         )
-        .map_err(|error| self.missing(&format!("one of {packages:?}")).context(error))?;
+        .with_context(|| self.missing(&packages.join(", ")))?;
         for archive in fs::read_dir(&archives)? {
             read_output(
                 Command::new("dpkg")
@@ -337,6 +337,25 @@ Dir::State::status "/dev/null";
         }
         fs::remove_dir_all(&archives).context("cannot remove the archives after unpacking")
     }
+}
+
+/// As [`read_output`], with only what apt calls errors in the error.
+fn read_apt(command: &mut Command) -> Result<String> {
+    const ENOUGH: usize = 1;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let errors: Vec<&str> = said
+            .lines()
+            .filter_map(|line| line.strip_prefix("E: "))
+            .take(ENOUGH)
+            .collect();
+        bail!("{}", errors.join("; "));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The packages in `apt-cache depends` output; of alternatives all of them.

@@ -143,24 +143,23 @@ fn directory(series: &str) -> PathBuf {
 }
 
 fn fetch(kernel: &Packaged) -> Result<()> {
-    let advice = || {
-        format!(
-            "cannot fetch Linux {}. Where the machine is not Debian, give an image instead: \
-             `--kernel PATH`; the machine's own is often /boot/vmlinuz-$(uname -r)",
-            kernel.series
-        )
-    };
-    let mirror = Mirror::of_this_machine()
-        .context("this machine's apt sources name no Debian mirror")
-        .with_context(advice)?;
-    let mut failures = Vec::new();
-    for release in kernel.releases {
-        match fetch_from(&mirror, release, kernel.series) {
-            Ok(()) => return Ok(()),
-            Err(error) => failures.push(format!("{release}: {error:#}")),
+    let failure = match Mirror::of_this_machine() {
+        None => "this machine's apt sources name no Debian mirror".to_owned(),
+        Some(mirror) => {
+            let mut failures = Vec::new();
+            for release in kernel.releases {
+                match fetch_from(&mirror, release, kernel.series) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => failures.push(format!("{release}: {error:#}")),
+                }
+            }
+            failures.join("\n")
         }
-    }
-    Err(anyhow::anyhow!(failures.join("\n"))).with_context(advice)
+    };
+    bail!(
+        "{failure}\nOn a machine without Debian's packages give an image instead: `--kernel PATH`; \
+         the machine's own is often /boot/vmlinuz-$(uname -r)"
+    )
 }
 
 fn fetch_from(mirror: &Mirror, release: &str, series: &str) -> Result<()> {

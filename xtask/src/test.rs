@@ -21,7 +21,7 @@ use crate::{
     artifacts::{Guest, build_kernel_tests},
     kernels::{Choice, Kernel},
     setup::Setup,
-    vm::{AddedFile, Processors, Vm},
+    vm::{AddedFile, Processors, Stream, Vm},
     workspace::{cargo, read_output},
 };
 
@@ -353,28 +353,31 @@ fn parse_list(listed: &str) -> impl Iterator<Item = String> {
 /// One boot, shown as a block when it ends.
 fn test_vm(setup: &Setup, guest: &Guest, name: String, vm: &Vm, selection: &Selection) -> Report {
     let start = Instant::now();
-    let mut output = Vec::new();
+    // Apart, so that neither breaks the other's lines.
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let command: Vec<_> = selection.command().into_iter().map(Into::into).collect();
-    let mut keep = |_, bytes: &[u8]| {
-        output.extend_from_slice(bytes);
+    let mut keep = |stream, bytes: &[u8]| {
+        match stream {
+            Stream::Stdout => stdout.extend_from_slice(bytes),
+            Stream::Stderr => stderr.extend_from_slice(bytes),
+        }
         Ok(())
     };
     let outcome = vm.run(setup, guest, &command, &mut keep);
-    let mut output = String::from_utf8_lossy(&output).into_owned();
+    let stdout = String::from_utf8_lossy(&stdout);
     let mut tally = Tally::default();
-    for line in output.lines() {
+    for line in stdout.lines() {
         tally.read_line(line, true);
     }
+    let mut remarks = String::new();
     match outcome {
         Err(error) => {
-            writeln!(output, "{error:#}").expect("a string takes any text");
+            remarks = format!("{error:#}");
             tally.fail("the VM", "it failed; see its block");
         }
         Ok(outcome) => {
             for complaint in outcome.console.complaints() {
-                writeln!(output, "the kernel complains: {complaint}")
-                    .expect("a string takes any text");
-                tally.fail("the kernel", complaint);
+                tally.fail("the kernel complains", complaint);
             }
             if tally.results == 0 {
                 tally.fail("the tests", "they ended without a \"test result:\" line");
@@ -388,13 +391,17 @@ fn test_vm(setup: &Setup, guest: &Guest, name: String, vm: &Vm, selection: &Sele
             }
         }
     }
+    if tally.failed > 0 {
+        let stderr = String::from_utf8_lossy(&stderr);
+        remarks = format!("---- standard error ----\n{}\n{remarks}", stderr.trim_end());
+    }
     let report = Report {
         name,
         tally,
         took: start.elapsed(),
     };
     // In one piece, or two blocks would mix.
-    let block = format!("\n==== {}\n{}\n", report.line(), output.trim());
+    let block = format!("\n==== {}\n{}\n{remarks}\n", report.line(), stdout.trim());
     let _reader_left = io::stdout().lock().write_all(block.as_bytes());
     report
 }

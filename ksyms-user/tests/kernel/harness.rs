@@ -219,7 +219,17 @@ pub(crate) fn kprobes() -> usize {
     lines_of("/sys/kernel/debug/kprobes/list")
 }
 
+/// Whether the kernel hides from everyone what could be attached.
+pub(crate) fn is_locked_down() -> bool {
+    fs::read_to_string("/sys/kernel/security/lockdown")
+        .is_ok_and(|state| state.contains("[confidentiality]"))
+}
+
 fn lines_of(path: &str) -> usize {
+    if is_locked_down() {
+        // tracefs is empty then, and nothing can be attached.
+        return 0;
+    }
     fs::read_to_string(path)
         .unwrap_or_else(|error| panic!("{path}: {error}"))
         .lines()

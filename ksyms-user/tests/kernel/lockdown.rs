@@ -1,10 +1,8 @@
 //! On a kernel booted with `lockdown=confidentiality`.
 
-use std::fs;
-
 use libtest_mimic::Trial;
 
-use crate::harness::{Kernel, Outcome, ksyms_attach, list, run, test};
+use crate::harness::{Kernel, is_locked_down, ksyms_attach, list, run, test};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -13,14 +11,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn is_locked_down() -> Outcome {
-    let state = fs::read_to_string("/sys/kernel/security/lockdown")?;
-    assert!(state.contains("[confidentiality]"), "{state}");
-    Ok(())
-}
-
-fn attaching(_: Kernel) -> Outcome {
-    is_locked_down()?;
+fn attaching(_: Kernel) {
+    assert!(is_locked_down());
     run(&mut ksyms_attach([
         "--pattern",
         "tcp_*",
@@ -30,11 +22,10 @@ fn attaching(_: Kernel) -> Outcome {
     .exits(3)
     .says(["locked down", "confidentiality"])
     .prints_nothing();
-    Ok(())
 }
 
-fn listing(_: Kernel) -> Outcome {
-    is_locked_down()?;
+fn listing(_: Kernel) {
+    assert!(is_locked_down());
     let finished = run(&mut ksyms_attach([
         "--list",
         "--pattern",
@@ -52,5 +43,4 @@ fn listing(_: Kernel) -> Outcome {
             .iter()
             .any(|function| function.get("attachable").is_none())
     );
-    Ok(())
 }

@@ -47,9 +47,8 @@ pub(super) fn build(toolchain: &Toolchain) -> Result<()> {
         for link in ["libLLVM.so".as_ref(), name] {
             symlink(&toolchain.llvm, llvm.join(link))?;
         }
-        install(toolchain, partial).context(
-            "the build takes a C compiler, and crates.io or what cargo is told to use instead",
-        )?;
+        install(toolchain, partial)
+            .context("the build takes a C compiler and cargo with a way to its registry")?;
         fs::remove_dir_all(partial.join("build")).context("cannot remove the build's leftovers")
     })
 }

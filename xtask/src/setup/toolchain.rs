@@ -37,7 +37,7 @@ pub(crate) struct Toolchain {
 pub(super) fn find() -> Option<Toolchain> {
     rustup_toolchains()
         .iter()
-        .filter(|sysroot| sysroot.join("lib/rustlib/src/rust/library/core").is_dir())
+        .filter(|sysroot| has_core_sources(sysroot))
         .map(|sysroot| inspect(&sysroot.join("bin/rustc"), &sysroot.join("lib"), None))
         .chain([debian_toolchain(&debian_prefix())])
         .find_map(Result::ok)
@@ -95,7 +95,12 @@ pub(super) fn is_described(file: &Path) -> bool {
                 .env("LD_LIBRARY_PATH", value("LD_LIBRARY_PATH")),
         )
     };
-    works(value("RUSTC"), "-vV").is_ok()
+    let rustc = Path::new(value("RUSTC"));
+    // Toolchains come and go, and so do their components.
+    let has_core =
+        value("BUILD_STD") == "0" || rustc.ancestors().nth(2).is_some_and(has_core_sources);
+    has_core
+        && works(value("RUSTC"), "-vV").is_ok()
         && works(value("LINKER"), "--version").is_ok_and(|said| said.contains(linker::VERSION))
 }
 
@@ -134,6 +139,11 @@ fn rustup_toolchains() -> Vec<PathBuf> {
         .collect();
     toolchains.sort();
     toolchains
+}
+
+/// Whether `core` can be built: rust-src is there.
+fn has_core_sources(sysroot: &Path) -> bool {
+    sysroot.join("lib/rustlib/src/rust/library/core").is_dir()
 }
 
 /// Runs the rustc to see that it works and what it is.
@@ -243,7 +253,9 @@ fn fetch_from_debian() -> Result<()> {
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .map(|name| name.trim_matches('"'));
     let mut failures = Vec::new();
-    for release in own.into_iter().chain(["bookworm"]) {
+    let mut releases: Vec<&str> = own.into_iter().chain(["bookworm"]).collect();
+    releases.dedup();
+    for release in releases {
         match unpack_from_debian(&mirror, release) {
             Ok(()) => return Ok(()),
             Err(error) => failures.push(format!("{release}: {error:#}")),
