@@ -157,7 +157,7 @@ fn test_host(args: &Args) -> Result<Report> {
         // One pipe for both streams keeps what they say in order.
         let (reader, writer) = io::pipe()?;
         let mut command = cargo();
-        command.args(["test", "--no-fail-fast"]).args(filter);
+        command.args(["test", "--workspace", "--no-fail-fast"]).args(filter);
         if io::stdout().is_terminal() {
             command.args(["--color", "always"]);
         }
