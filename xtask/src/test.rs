@@ -48,6 +48,7 @@ struct Boot {
     label: &'static str,
     processors: Processors,
     append: &'static [&'static str],
+    modules: &'static [&'static str],
     wants: fn(&str) -> bool,
 }
 
@@ -59,7 +60,22 @@ impl Boot {
             label: "whole suite",
             processors: Processors::Counted,
             append: &[],
-            wants: |test| !test.starts_with("lockdown::") && !test.starts_with("smp::"),
+            modules: &[],
+            wants: |test| {
+                !["lockdown::", "smp::", "module::"]
+                    .iter()
+                    .any(|other| test.starts_with(other))
+            },
+        }
+    }
+
+    /// With a module that has functions of its own.
+    const fn with_module(kernel: &'static str) -> Self {
+        Self {
+            label: "with a module",
+            modules: &["dummy"],
+            wants: |test| test.starts_with("module::"),
+            ..Self::whole(kernel)
         }
     }
 
@@ -77,7 +93,7 @@ impl Boot {
 ///
 /// Most of them count instructions: waiting takes no real time then, and QEMU
 /// has crashed guests that patched much code with more than one processor.
-const BOOTS: [Boot; 8] = [
+const BOOTS: [Boot; 10] = [
     Boot::whole("6.12"),
     Boot::whole("6.1"),
     Boot::brief("5.10"),
@@ -93,6 +109,8 @@ const BOOTS: [Boot; 8] = [
         wants: |test| test.starts_with("lockdown::"),
         ..Boot::whole("6.12")
     },
+    Boot::with_module("6.12"),
+    Boot::with_module("6.1"),
     Boot::brief("6.18"),
     Boot::brief("7.0"),
     Boot::brief("7.3"),
@@ -157,7 +175,9 @@ fn test_host(args: &Args) -> Result<Report> {
         // One pipe for both streams keeps what they say in order.
         let (reader, writer) = io::pipe()?;
         let mut command = cargo();
-        command.args(["test", "--workspace", "--no-fail-fast"]).args(filter);
+        command
+            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(filter);
         if io::stdout().is_terminal() {
             command.args(["--color", "always"]);
         }
@@ -274,13 +294,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Boot {
     fn vm(&self, kernel: Kernel, tests: &Path) -> Vm {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
         Vm {
             processors: self.processors,
-            append: self
-                .append
-                .iter()
-                .map(|&argument| argument.to_owned())
-                .collect(),
+            append: owned(self.append),
+            modules: owned(self.modules),
             files: vec![AddedFile {
                 host: tests.to_owned(),
                 guest: PathBuf::from(GUEST_TESTS),

@@ -4,7 +4,8 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::harness::{
-    Kernel, Outcome, hits, ksyms_attach, list, number, run, test, test_if, text, without_multi,
+    Kernel, Outcome, enabled_functions, hits, ksyms_attach, list, number, run, start, test,
+    test_if, text, without_multi,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -281,8 +282,9 @@ fn duplicates(_: Kernel) {
 fn one_link(_: Kernel) {
     let links = || aya::programs::loaded_links().filter_map(Result::ok).count();
     let before = links();
-    let running = crate::harness::start(&mut ksyms_attach(["--pattern", "tcp_*"]));
-    crate::harness::wait_for("attaching", || crate::harness::enabled_functions() > 300);
+    let mut running = start(&mut ksyms_attach(["--pattern", "tcp_*", "-v"]));
+    running.wait_until_counting();
+    assert!(enabled_functions() > 300);
     assert_eq!(links(), before + 1);
     running.signal(rustix::process::Signal::INT);
     running.finish().exits(0);

@@ -9,8 +9,7 @@ use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::harness::{
-    Kernel, Outcome, hits, kprobes, ksyms_attach, number, program, run, start, test, test_if,
-    wait_for,
+    Kernel, Outcome, hits, ksyms_attach, number, program, run, start, test, test_if,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -288,7 +287,7 @@ fn stray_hit(kernel: Kernel) -> Outcome {
         // By address: the registry of addresses cannot be reached from outside.
         return Ok(());
     }
-    let running = start(&mut ksyms_attach([
+    let mut running = start(&mut ksyms_attach([
         "--pattern",
         "__x64_sys_getuid",
         "--mode",
@@ -297,7 +296,7 @@ fn stray_hit(kernel: Kernel) -> Outcome {
         "json",
         "-v",
     ]));
-    wait_for("attaching", || kprobes() == 1);
+    running.wait_until_counting();
     let mut program = loop {
         let ours = aya::programs::loaded_programs()
             .filter_map(Result::ok)

@@ -2,8 +2,9 @@
 
 use std::{
     env, fs,
+    io::{BufRead as _, BufReader, Read as _},
     panic::Location,
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStderr, Command, Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -172,26 +173,55 @@ pub(crate) fn run(command: &mut Command) -> Finished {
 }
 
 /// A program that is still running, its output collected.
-pub(crate) struct Running(Child);
+pub(crate) struct Running {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    /// What it has said so far.
+    said: String,
+}
 
 pub(crate) fn start(command: &mut Command) -> Running {
-    Running(
-        command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program can be started"),
-    )
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let stderr = child.stderr.take().expect("a pipe was asked for");
+    Running {
+        child,
+        stderr: BufReader::new(stderr),
+        said: String::new(),
+    }
 }
 
 impl Running {
+    /// Waits until ksyms-attach, run with `-v`, counts. That a probe is armed
+    /// does not tell: counting begins a moment later.
+    #[track_caller]
+    pub(crate) fn wait_until_counting(&mut self) {
+        while !self.said.contains("attached with") {
+            let read = self.stderr.read_line(&mut self.said);
+            assert_ne!(read.expect("stderr is UTF-8"), 0, "{:?}", self.said);
+        }
+    }
+
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.0);
+        let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("the program still runs");
     }
 
-    pub(crate) fn finish(self) -> Finished {
-        Finished::of(self.0.wait_with_output().expect("the program ends"))
+    pub(crate) fn finish(mut self) -> Finished {
+        // Its result may be larger than a pipe holds.
+        let stderr = std::thread::spawn(move || {
+            self.stderr
+                .read_to_string(&mut self.said)
+                .expect("stderr is UTF-8");
+            self.said
+        });
+        let output = self.child.wait_with_output().expect("the program ends");
+        let mut finished = Finished::of(output);
+        finished.stderr = stderr.join().expect("stderr is UTF-8");
+        finished
     }
 }
 

@@ -11,6 +11,7 @@ mod harness;
 mod host;
 mod listing;
 mod lockdown;
+mod module;
 mod signals;
 mod smp;
 mod wide;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         host::trials(),
         listing::trials(),
         lockdown::trials(),
+        module::trials(),
         signals::trials(),
         smp::trials(),
         wide::trials(),

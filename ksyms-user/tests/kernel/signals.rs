@@ -30,15 +30,14 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn ends_counting(signal: Signal) {
-    let running = start(&mut ksyms_attach([
+    let mut running = start(&mut ksyms_attach([
         "--pattern",
         "__x64_sys_getppid",
         "--format",
         "json",
+        "-v",
     ]));
-    wait_for("attaching", || enabled_functions() + kprobes() > 0);
-    // Armed is a moment before counting.
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    running.wait_until_counting();
     running.signal(signal);
     let document = running.finish().exits(0).json();
     assert_eq!(number(&document, "/targets/attached"), 1);

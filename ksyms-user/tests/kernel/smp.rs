@@ -5,25 +5,21 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::harness::{
-    Kernel, enabled_functions, hits, kprobes, ksyms_attach, number, start, test, wait_for,
-};
+use crate::harness::{Kernel, hits, ksyms_attach, number, start, test};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![test("smp::exact_counts_on_two_cpus", two_cpus)]
 }
 
 fn two_cpus(_: Kernel) {
-    let running = start(&mut ksyms_attach([
+    let mut running = start(&mut ksyms_attach([
         "--pattern",
         "__x64_sys_getppid",
         "--format",
         "json",
         "-v",
     ]));
-    wait_for("attaching", || enabled_functions() + kprobes() > 0);
-    // Armed is a moment before counting.
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    running.wait_until_counting();
     let workload = |cpu| {
         let mut command = Command::new("ksyms-workload");
         command.args(["getppid", "--calls", "20000", "--cpu", cpu]);
