@@ -93,7 +93,7 @@ fn build(arguments: &[&str]) -> Result<Built> {
     let mut command = cargo();
     command
         .args(arguments)
-        .args(["--quiet", "--message-format=json-render-diagnostics"])
+        .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
     let line = display(&command);

@@ -18,7 +18,8 @@ pub(crate) struct Machine {
     /// Kernel to boot: 5.10, 6.1, 6.12, 6.18, 7.0, 7.3 or the path of an image
     #[arg(long, value_name = "KERNEL", default_value = kernels::DEFAULT)]
     pub(crate) kernel: Choice,
-    /// Number of processors [default: 2]
+    /// Number of processors [default: 1; QEMU's emulation has crashed guests
+    /// that patch much code with more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) cpus: Option<u32>,
     /// Memory in MiB
@@ -77,7 +78,7 @@ impl Machine {
                 }
                 Processors::Counted
             }
-            (false, cpus) => Processors::Many(cpus.unwrap_or(2)),
+            (false, cpus) => Processors::Many(cpus.unwrap_or(1)),
         };
         Ok(Vm {
             kernel: Kernel::get(kernel, setup)?,

@@ -17,7 +17,7 @@ mod multi;
 mod perf;
 
 use std::{
-    fmt, io,
+    fmt, fs, io,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     str::FromStr,
@@ -112,6 +112,15 @@ pub enum AttachError {
         /// What is missing, and what can be done about it.
         reason: String,
     },
+    /// The administrator has switched probes off; they would be attached and
+    /// never hit.
+    #[error("probes are switched off: {knob} is 0; run `{remedy}` as root")]
+    SwitchedOff {
+        /// What was found to be 0.
+        knob: &'static str,
+        /// The command that switches them on.
+        remedy: &'static str,
+    },
     /// This user, or its limits, do not allow it.
     #[error("{backend} is not allowed here: {reason}")]
     NotPermitted {
@@ -157,10 +166,19 @@ impl AttachError {
     #[must_use]
     pub fn is_environment(&self) -> bool {
         match self {
-            Self::Unsupported { .. } | Self::NotPermitted { .. } | Self::Read { .. } => true,
+            Self::Unsupported { .. }
+            | Self::SwitchedOff { .. }
+            | Self::NotPermitted { .. }
+            | Self::Read { .. }
+            | Self::Load(LoadError::Cpus { .. }) => true,
             Self::Load(error) => matches!(
                 error.errno(),
-                libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL
+                libc::EPERM
+                    | libc::EACCES
+                    | libc::ENOSYS
+                    | libc::EINVAL
+                    | libc::EMFILE
+                    | libc::ENFILE
             ),
             Self::Refused { .. } | Self::Start(_) | Self::Nothing => false,
         }
@@ -175,6 +193,22 @@ pub struct Refusal {
     /// What the kernel answered; 0 when it was never asked because attaching
     /// was interrupted.
     pub errno: i32,
+}
+
+impl Refusal {
+    /// The error for a caller that wants all or nothing.
+    #[cfg(feature = "report")]
+    pub(crate) fn of(self, backend: Mode, functions: usize) -> AttachError {
+        AttachError::Refused {
+            backend: backend.as_str(),
+            functions,
+            source: SyscallError {
+                call: "arming one by one",
+                error: io::Error::from_raw_os_error(self.errno),
+            },
+            advice: "the kernel refused these; `ksyms-attach --mode perf` with the same pattern names them",
+        }
+    }
 }
 
 /// How the caller follows and stops a long attach.
@@ -252,6 +286,16 @@ pub fn lacks_kprobes() -> Option<&'static str> {
     perf::no_kprobes()
 }
 
+/// Raises the limit of open files so far that `probes` perf kprobes, and what
+/// a program needs besides, fit in.
+///
+/// # Errors
+///
+/// When the limit cannot be raised; see [`AttachError::NotPermitted`].
+pub fn reserve_files(probes: usize) -> Result<(), AttachError> {
+    perf::allow_open_files(probes)
+}
+
 /// What attaching is to do.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
@@ -296,6 +340,7 @@ pub fn attach(
     if targets.is_empty() {
         return Err(AttachError::Nothing);
     }
+    ftrace_is_on()?;
     let log_level = if options.log { 5 } else { 0 };
     let backends = options.mode.backends();
     let mut cost = Cost::default();
@@ -321,6 +366,21 @@ pub fn attach(
         }
     }
     Err(AttachError::Nothing)
+}
+
+/// Checks `kernel.ftrace_enabled`. While it is 0 no probe at a function's entry is
+/// hit, and a kprobe.multi link that is closed then breaks ftrace until reboot
+/// (seen on 6.12: the warning in `ftrace_shutdown`).
+fn ftrace_is_on() -> Result<(), AttachError> {
+    const KNOB: &str = "/proc/sys/kernel/ftrace_enabled";
+    match fs::read_to_string(KNOB) {
+        Ok(value) if value.trim() == "0" => Err(AttachError::SwitchedOff {
+            knob: KNOB,
+            remedy: "sysctl kernel.ftrace_enabled=1",
+        }),
+        // Without the file there is no ftrace to be off.
+        _ => Ok(()),
+    }
 }
 
 /// Loads and arms one way; adds to `cost` what that takes, also in vain.

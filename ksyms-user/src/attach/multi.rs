@@ -108,7 +108,7 @@ fn refused(program: &Program, functions: usize, source: SyscallError) -> AttachE
         libc::EPERM | libc::EACCES => AttachError::NotPermitted {
             backend: NAME,
             reason: format!(
-                "{source}; run as root (sudo), or with CAP_BPF and CAP_PERFMON; under lockdown kprobes are off for everyone"
+                "{source}; run as root (sudo), or with CAP_BPF and CAP_PERFMON; lockdown=confidentiality forbids kprobes to everyone"
             ),
         },
         _ => AttachError::Refused {

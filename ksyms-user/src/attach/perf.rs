@@ -37,6 +37,7 @@ impl Backend for Perf {
         control: &mut Control<'_>,
     ) -> Result<Armed, AttachError> {
         let pmu = pmu()?;
+        kprobes_are_on()?;
         allow_open_files(targets.len())?;
         let mut armed = Armed {
             links: Vec::with_capacity(targets.len()),
@@ -55,7 +56,7 @@ impl Backend for Perf {
                         return Err(AttachError::NotPermitted {
                             backend: NAME,
                             reason: format!(
-                                "{source}; run as root (sudo), or with CAP_BPF and CAP_PERFMON; under lockdown kprobes are off for everyone"
+                                "{source}; run as root (sudo), or with CAP_BPF and CAP_PERFMON and kernel.perf_event_paranoid at most 2; lockdown=confidentiality forbids kprobes to everyone"
                             ),
                         });
                     }
@@ -114,6 +115,19 @@ fn pmu() -> Result<u32, AttachError> {
     }
 }
 
+/// Checks the switch for all kprobes. Where debugfs is not mounted it is not
+/// known, and on unless someone has mounted it to change that.
+fn kprobes_are_on() -> Result<(), AttachError> {
+    const KNOB: &str = "/sys/kernel/debug/kprobes/enabled";
+    match fs::read_to_string(KNOB) {
+        Ok(value) if value.trim() == "0" => Err(AttachError::SwitchedOff {
+            knob: KNOB,
+            remedy: "echo 1 > /sys/kernel/debug/kprobes/enabled",
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Whether the kernel is built without kprobes; if so, what to say of it.
 pub(super) fn no_kprobes() -> Option<&'static str> {
     matches!(fs::exists(PMU), Ok(false)).then_some(NO_KPROBES)
@@ -123,7 +137,7 @@ pub(super) fn no_kprobes() -> Option<&'static str> {
 const SPARE_FILES: u64 = 64;
 
 /// Raises the limit of open files so far that `probes` more fit in.
-fn allow_open_files(probes: usize) -> Result<(), AttachError> {
+pub(super) fn allow_open_files(probes: usize) -> Result<(), AttachError> {
     let needed = probes as u64 + SPARE_FILES;
     let limit = getrlimit(Resource::Nofile);
     // None stands for unlimited.
@@ -137,7 +151,7 @@ fn allow_open_files(probes: usize) -> Result<(), AttachError> {
     setrlimit(Resource::Nofile, raised).map_err(|error| AttachError::NotPermitted {
         backend: NAME,
         reason: format!(
-            "{probes} perf kprobes need {needed} open files, but the limit is {} and cannot be raised: setrlimit(RLIMIT_NOFILE) failed: {error}; run `ulimit -n {needed}` as root first (at most fs.nr_open), or select fewer functions",
+            "{needed} open files are needed for {probes} perf kprobes, but the limit is {} and cannot be raised: setrlimit(RLIMIT_NOFILE) failed: {error}; run `ulimit -n {needed}` as root first (at most fs.nr_open), or select fewer functions",
             limit.maximum.or(limit.current).unwrap_or(0)
         ),
     })

@@ -43,16 +43,24 @@ struct Floors {
 /// Attaches `counts` functions of `targets` at a time, spread evenly, and the
 /// floor in turn with it.
 ///
-/// Counts above the number of targets are cut to it. Rows:
+/// Counts above the number of targets are cut to it, and each is measured once.
+/// Rows:
 /// `<backend>/<count>/<load|attach|detach>`, `floor/<count>/<attach|detach>` and
 /// `floor+cookies/…`; the floors are absent where there is no kprobe.multi.
 ///
 /// # Errors
 ///
-/// When attaching fails.
+/// When attaching fails, or the kernel refuses one of the functions.
 pub fn attach(targets: &[u64], bench: &AttachBench) -> Result<Bench, AttachError> {
     let mut rows = Vec::new();
-    for &count in &bench.counts {
+    let mut counts: Vec<usize> = bench
+        .counts
+        .iter()
+        .map(|&count| count.min(targets.len()))
+        .collect();
+    counts.sort_unstable();
+    counts.dedup();
+    for count in counts {
         let targets = spread(targets, count);
         let mut samples = Samples::default();
         let mut backend = bench.mode;
@@ -89,6 +97,10 @@ impl Samples {
         let options = Options { mode, log: false };
         let attached = attach::attach(targets, options, &mut control)?;
         let backend = attached.backend();
+        if let Some(refusal) = attached.refused().first() {
+            // The figures would be of fewer functions than they say.
+            return Err(refusal.of(backend, attached.refused().len()));
+        }
         self.load.push(nanoseconds(attached.cost().load));
         self.attach.push(nanoseconds(attached.cost().attach));
         self.detach.push(nanoseconds(attached.detach()));

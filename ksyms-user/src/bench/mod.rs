@@ -107,7 +107,8 @@ impl Bench {
         )?;
         writeln!(
             out,
-            "\nLinux {}, {} CPUs",
+            "\nfloor: a bare BPF_LINK_CREATE with the same program and addresses; floor+cookies: \
+             with cookies too\nLinux {}, CPUs: {}",
             self.kernel.release, self.kernel.cpus
         )
     }

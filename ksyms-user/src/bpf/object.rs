@@ -123,8 +123,9 @@ impl AsErrno for MapError {
 fn advice(errno: i32) -> &'static str {
     match errno {
         libc::EPERM | libc::EACCES => {
-            "run as root (sudo), or with CAP_BPF and CAP_PERFMON; in a container the runtime's seccomp profile may forbid bpf(2)"
+            "run as root (sudo), or with CAP_BPF and CAP_PERFMON; in a container the runtime's seccomp profile may forbid bpf(2); before Linux 5.11 maps count as locked memory: raise `ulimit -l`"
         }
+        libc::EMFILE | libc::ENFILE => "too many open files: raise `ulimit -n`, at least to 64",
         libc::ENOMEM => "not enough memory for the counters: select fewer functions",
         libc::ENOSYS => "this kernel is built without CONFIG_BPF_SYSCALL",
         _ => "ksyms needs Linux 5.5 or newer with CONFIG_BPF_EVENTS",

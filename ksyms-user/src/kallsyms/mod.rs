@@ -101,6 +101,15 @@ impl Symbols {
         parse::parse(text)
     }
 
+    /// Whether a module of this name has symbols; `-` and `_` are one.
+    #[must_use]
+    pub fn has_module(&self, name: &str) -> bool {
+        let same = |own: u8, other: u8| own == other || (own == b'_' && other == b'-');
+        self.modules.iter().any(|module| {
+            module.len() == name.len() && module.bytes().zip(name.bytes()).all(|(a, b)| same(a, b))
+        })
+    }
+
     /// How many symbols there are, aliases counted each.
     #[must_use]
     pub const fn len(&self) -> usize {

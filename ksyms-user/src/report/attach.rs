@@ -207,7 +207,7 @@ impl Report<'_> {
         if !self.rejected.is_empty() {
             writeln!(
                 out,
-                "left out: {}",
+                "left out: {} (see --list)",
                 reasons(self.rejected.iter().map(|rejected| rejected.reason))
             )?;
         }

@@ -34,7 +34,7 @@ mod suggest;
 
 pub use pattern::{PatternError, PatternErrorKind, Patterns};
 pub use reason::Reason;
-pub use suggest::suggest;
+pub use suggest::{missing_modules, suggest};
 
 use crate::{
     kallsyms::{Symbol, Symbols},

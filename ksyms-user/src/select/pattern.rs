@@ -15,7 +15,7 @@ use super::glob::{Glob, GlobError};
 use crate::kallsyms::Symbol;
 
 /// What the core kernel is called where a pattern asks for a module.
-const CORE: &str = "vmlinux";
+pub(super) const CORE: &str = "vmlinux";
 
 /// More than a list of all functions of the largest kernel.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -103,7 +103,7 @@ impl Patterns {
         }
         let lines =
             read_file(file.as_ref()).map_err(|error| fail(PatternErrorKind::File(error)))?;
-        for (index, line) in lines.lines().enumerate() {
+        for (index, line) in lines.trim_start_matches('\u{feff}').lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;

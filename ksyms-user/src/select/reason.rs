@@ -83,7 +83,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotTraceable => {
-                "ftrace has no location at its entry: notrace, or not a function's entry"
+                "ftrace has no location at its entry: notrace, freed init code, or not a function's entry"
             }
             Self::Padding => "padding before a function, not code that is called",
             Self::Cold => "the cold part of a function, which is jumped to and not called",

@@ -2,11 +2,29 @@
 
 use strsim::osa_distance;
 
-use super::{Reason, for_each_function, glob::Glob, pattern::split_module};
+use super::{
+    Reason, for_each_function,
+    glob::Glob,
+    pattern::{CORE, split_module},
+};
 use crate::{
     kallsyms::Symbols,
     source::{Prober, Traceable, Verdict},
 };
+
+/// The modules that patterns which match nothing
+/// ([`Selection::unmatched`](super::Selection::unmatched)) name and that are not
+/// loaded. Of a module with a wildcard that cannot be said.
+#[must_use]
+pub fn missing_modules<'a>(symbols: &Symbols, unmatched: &'a [String]) -> Vec<&'a str> {
+    unmatched
+        .iter()
+        .filter_map(|pattern| split_module(pattern).0)
+        .filter(|module| !module.is_empty() && *module != CORE)
+        .filter(|module| !module.contains(['*', '?', '[', '\\']))
+        .filter(|module| !symbols.has_module(module))
+        .collect()
+}
 
 /// As many names as a reader takes in.
 const MAX_SUGGESTIONS: usize = 5;

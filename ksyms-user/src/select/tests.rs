@@ -754,3 +754,10 @@ fn no_more_than_five_names_each_once() {
     let symbols = Symbols::parse(text.into()).unwrap();
     assert_eq!(suggested(&symbols, "f_name_x").len(), 5);
 }
+
+#[test]
+fn modules_that_are_not_loaded_are_named() {
+    let symbols = Symbols::parse(b"ffffffffc0000000 t f\t[nf_nat]\n".to_vec()).unwrap();
+    let unmatched = ["nf-nat:x", "tun:*", "*x:y", "vmlinux:z", "a::b", "plain"].map(str::to_owned);
+    assert_eq!(missing_modules(&symbols, &unmatched), ["tun"]);
+}

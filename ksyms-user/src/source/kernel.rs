@@ -30,7 +30,10 @@ impl Kernel {
                 .release()
                 .to_string_lossy()
                 .into_owned(),
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpus: fs::read_to_string("/sys/devices/system/cpu/online")
+                .ok()
+                .and_then(|list| count_of_list(&list))
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
             jit: fs::read_to_string("/proc/sys/net/core/bpf_jit_enable")
                 .ok()
                 .map(|value| value.trim() != "0"),
@@ -38,6 +41,19 @@ impl Kernel {
             mitigations: mitigations(Path::new("/sys/devices/system/cpu/vulnerabilities")).ok(),
         }
     }
+}
+
+/// How many numbers a list such as `0-3,5` has
+/// (Documentation/admin-guide/cputopology.rst).
+fn count_of_list(list: &str) -> Option<usize> {
+    list.trim()
+        .split(',')
+        .map(|range| {
+            let (from, to) = range.split_once('-').unwrap_or((range, range));
+            let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);
+            Some(to.checked_sub(from)? + 1)
+        })
+        .sum()
 }
 
 /// Whether the first CPU of a `/proc/cpuinfo` has `flag`.
@@ -70,6 +86,16 @@ mod tests {
         assert!(has_flag(text, "shstk"));
         assert!(!has_flag(text, "ibt"));
         assert!(!has_flag("", "ibt"));
+    }
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        for (list, count) in [("0\n", 1), ("0-1\n", 2), ("0-3,5,7-8\n", 7)] {
+            assert_eq!(count_of_list(list), Some(count), "{list}");
+        }
+        for wrong in ["", "x", "3-1", "1-"] {
+            assert_eq!(count_of_list(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

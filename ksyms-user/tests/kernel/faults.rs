@@ -22,6 +22,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         test("faults::root_without_capabilities", no_capabilities),
         test("faults::hidden_addresses", hidden_addresses),
         test("faults::tracefs_not_mounted", no_tracefs),
+        test("faults::ftrace_switched_off", ftrace_off),
+        test("faults::kprobes_switched_off", kprobes_off),
+        test("faults::bench_of_what_is_refused", bench_refused),
+        test("faults::hardly_any_open_files", hardly_any_files),
         test("faults::too_few_open_files", few_files),
         test("faults::open_files_are_raised", files_raised),
         test("faults::command_not_found", no_command),
@@ -42,6 +46,10 @@ fn nothing_matches(_: Kernel) {
     run(&mut ksyms_attach(["--pattern", "tcp_v4_rvc"]))
         .exits(2)
         .says(["tcp_v4_rvc", "did you mean", "tcp_v4_rcv"])
+        .prints_nothing();
+    run(&mut ksyms_attach(["--pattern", "no_such_module:*"]))
+        .exits(2)
+        .says(["not loaded: module no_such_module"])
         .prints_nothing();
     run(&mut ksyms_attach(["--pattern", "tcp_*", "--pattern", "!*"]))
         .exits(2)
@@ -160,6 +168,70 @@ fn no_tracefs(_: Kernel) -> Outcome {
     Ok(())
 }
 
+/// Runs with a switch of the kernel set to 0.
+fn with_0(
+    knob: &str,
+    command: &mut std::process::Command,
+) -> Result<crate::harness::Finished, std::io::Error> {
+    fs::write(knob, "0")?;
+    let finished = run(command);
+    fs::write(knob, "1")?;
+    Ok(finished)
+}
+
+fn ftrace_off(_: Kernel) -> Outcome {
+    let knob = "/proc/sys/kernel/ftrace_enabled";
+    with_0(knob, &mut ksyms_attach(["--pattern", "tcp_*"]))?
+        .exits(3)
+        .says(["ftrace_enabled is 0", "sysctl kernel.ftrace_enabled=1"])
+        .prints_nothing();
+    Ok(())
+}
+
+fn kprobes_off(_: Kernel) -> Outcome {
+    let knob = "/sys/kernel/debug/kprobes/enabled";
+    let arguments = ["--pattern", "tcp_*", "--mode", "perf"];
+    with_0(knob, &mut ksyms_attach(arguments))?
+        .exits(3)
+        .says(["kprobes/enabled is 0", "echo 1"])
+        .prints_nothing();
+    Ok(())
+}
+
+fn bench_refused(_: Kernel) {
+    let bench = |rest: &[&str]| run(ksyms_attach(["bench", "attach", "--samples", "1"]).args(rest));
+    bench(&["--counts", "0"]).exits(2).prints_nothing();
+    bench(&["--pattern", "jiffies"]).exits(2).prints_nothing();
+    let name = blacklisted_function().expect("a blacklisted function that ftrace knows");
+    bench(&["--pattern", &name, "--mode", "perf", "--counts", "1"])
+        .exits(1)
+        .prints_nothing();
+}
+
+fn hardly_any_files(_: Kernel) {
+    for limit in ["6", "9", "12"] {
+        // It can be raised: nobody notices.
+        run(&mut limited(
+            &["--nofile", &format!("{limit}:{limit}")],
+            &["--pattern", "__x64_sys_getppid", "--duration", "0s"],
+        ))
+        .exits(0);
+        // It cannot.
+        run(&mut limited(
+            &[
+                "--nofile",
+                &format!("{limit}:{limit}"),
+                "--drop-cap",
+                "sys_resource",
+            ],
+            &["--pattern", "__x64_sys_getppid", "--duration", "0s"],
+        ))
+        .exits(3)
+        .says(["open files", "ulimit -n"])
+        .prints_nothing();
+    }
+}
+
 fn few_files(_: Kernel) {
     let limits = ["--nofile", "64:64", "--drop-cap", "sys_resource"];
     run(&mut limited(
@@ -247,31 +319,33 @@ fn full_stdout(_: Kernel) -> Outcome {
     Ok(())
 }
 
-fn blacklisted(_: Kernel) -> Outcome {
-    // A function that ftrace can probe and kprobes must not touch.
-    let blacklist = fs::read_to_string("/sys/kernel/debug/kprobes/blacklist")?;
-    let traceable = fs::read_to_string("/sys/kernel/tracing/available_filter_functions")?;
+/// A function that ftrace can probe and kprobes must not touch, if there is one.
+fn blacklisted_function() -> Option<String> {
+    let blacklist = fs::read_to_string("/sys/kernel/debug/kprobes/blacklist").expect("debugfs");
+    let traceable = fs::read_to_string("/sys/kernel/tracing/available_filter_functions")
+        .expect("tracefs is mounted");
     let traceable: std::collections::HashSet<&str> = traceable.lines().collect();
-    let name = blacklist
+    blacklist
         .lines()
         .filter_map(|line| line.split_whitespace().nth(1))
-        .find(|name| traceable.contains(name));
-    let Some(name) = name else {
-        // Nothing to refuse then; what is left out is still told.
-        return Ok(());
-    };
+        .find(|name| traceable.contains(name))
+        .map(ToOwned::to_owned)
+}
+
+fn blacklisted(_: Kernel) {
+    // All kernels that were looked at have one, for example perf_event_nmi_handler.
+    let name = blacklisted_function().expect("a blacklisted function that ftrace knows");
     run(&mut ksyms_attach([
         "--pattern",
-        name,
+        &name,
         "--mode",
         "perf",
         "--duration",
         "0s",
     ]))
     .exits(3)
-    .says([name, "kprobes/blacklist"])
+    .says([&name, "kprobes/blacklist"])
     .prints_nothing();
-    Ok(())
 }
 
 fn no_multi(_: Kernel) {

@@ -181,8 +181,12 @@ pub(crate) struct Running {
 }
 
 pub(crate) fn start(command: &mut Command) -> Running {
+    start_with_stdout(command.stdout(Stdio::piped()))
+}
+
+/// As [`start`], where the command's stdout is already what it should be.
+pub(crate) fn start_with_stdout(command: &mut Command) -> Running {
     let mut child = command
-        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program can be started");
@@ -199,10 +203,19 @@ impl Running {
     /// does not tell: counting begins a moment later.
     #[track_caller]
     pub(crate) fn wait_until_counting(&mut self) {
-        while !self.said.contains("attached with") {
+        self.wait_until_it_says("attached with");
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_it_says(&mut self, words: &str) {
+        while !self.said.contains(words) {
             let read = self.stderr.read_line(&mut self.said);
             assert_ne!(read.expect("stderr is UTF-8"), 0, "{:?}", self.said);
         }
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_none()
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {

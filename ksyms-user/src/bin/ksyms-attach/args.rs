@@ -1,6 +1,10 @@
 //! The command line.
 
-use std::{ffi::OsString, num::NonZeroU8, time::Duration};
+use std::{
+    ffi::OsString,
+    num::{NonZeroU8, NonZeroUsize},
+    time::Duration,
+};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use ksyms::{attach::Mode, report::Format, select::Patterns};
@@ -11,9 +15,13 @@ const AFTER_HELP: &str = "\
 Patterns (repeatable, in any order):
   tcp_*          glob over function names: * ? [a-z]
   nf_nat:*       only of this module; vmlinux:tcp_* only of the core kernel
+                 (quote * ? ! from the shell)
   !tcp_ca_*      takes away
   /^tcp_v[46]_/  regular expression
   @FILE          one pattern a line
+
+Needs root, or CAP_BPF, CAP_PERFMON and CAP_SYSLOG; and a kernel with kprobes that
+is not locked down.
 
 Counting ends after --duration, when COMMAND ends, or at Ctrl-C, whichever is
 first, and always prints its result. stdout is data only; COMMAND's own output
@@ -25,7 +33,14 @@ Exit codes: 0 done; 1 failed while running; 2 usage, or nothing matched;
 /// Attach one eBPF program to thousands of kernel functions, count how often
 /// each is hit, and say what it cost.
 #[derive(Debug, Parser)]
-#[command(version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    version,
+    after_help = AFTER_HELP,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    subcommand_help_heading = "Subcommands",
+    subcommand_value_name = "SUBCOMMAND"
+)]
 pub(crate) struct Args {
     /// Functions to attach to (see below).
     #[arg(long, value_name = "PAT", required = true)]
@@ -87,7 +102,7 @@ pub(crate) fn patterns(texts: &[String]) -> Result<Patterns, Failure> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// Measure.
+    /// Measure what attaching costs.
     #[command(subcommand)]
     Bench(Bench),
 }
@@ -102,8 +117,13 @@ pub(crate) enum Bench {
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchAttach {
     /// How many functions to attach at a time.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [100, 1_000, 5_000, 20_000])]
-    pub(crate) counts: Vec<usize>,
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "100,1000,5000,20000"
+    )]
+    pub(crate) counts: Vec<NonZeroUsize>,
 
     /// Samples of each figure.
     #[arg(long, default_value = "5")]

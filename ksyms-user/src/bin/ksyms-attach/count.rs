@@ -1,6 +1,7 @@
 //! The main job: select, attach, count until something ends it, detach, report.
 
 use std::{
+    collections::HashSet,
     future::pending,
     sync::{
         Arc,
@@ -10,13 +11,15 @@ use std::{
 };
 
 use ksyms::{
-    attach::{AttachError, Attached, Control, Counts, EbpfLog, Options, Refusal, attach},
+    attach::{
+        AttachError, Attached, Control, Counts, EbpfLog, Mode, Options, Refusal, attach,
+        reserve_files,
+    },
     report::{Cost, Count, Report},
     select::{Reason, Rejected, Selection, Target},
     source::{Blacklist, Kernel},
 };
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     task::spawn_blocking,
     time::{interval, sleep},
 };
@@ -27,11 +30,15 @@ use crate::{
     command::{self, Running},
     failure::Failure,
     output,
+    signals::Stop,
     terminal::{Talk, say},
 };
 
 /// How often the eBPF side's log is looked at; it holds 128 KiB.
 const LOG_INTERVAL: Duration = Duration::from_millis(100);
+
+/// From how many perf kprobes on detaching takes so long that it is announced.
+const MANY_PROBES: usize = 100;
 
 pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
     let patterns = args.patterns()?;
@@ -41,7 +48,7 @@ pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
     let machine = Machine::read()?;
     let read = Instant::now();
     let selection = machine.select(&patterns)?;
-    let mut cost = Cost {
+    let cost = Cost {
         symbols: read - start,
         select: read.elapsed(),
         ..Cost::default()
@@ -52,21 +59,53 @@ pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
         selection.targets.len(),
         selection.rejected.len()
     ));
-    if selection.targets.is_empty() {
-        return Err(nothing_to_attach(&selection.rejected));
-    }
-
+    // More would come as a panic of the runtime.
+    reserve_files(0)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::Running(format!("starting the runtime failed: {error}")))?;
-    let addresses: Vec<u64> = selection
+    let result = runtime.block_on(async {
+        let mut stop = Stop::listen()?;
+        let counted = attach_and_count(args, talk, addresses(&selection)?, &mut stop).await?;
+        let mut result = Vec::new();
+        let interrupted = report(args, &selection, &counted, cost, &mut result)?;
+        // A reader that does not read must not keep us from ending.
+        let limit = stop.count() + 1;
+        stop.unless(limit, move || output(|out| out.write_all(&result)))
+            .await??;
+        interrupted
+    });
+    // A thread may still be busy for an impatient user.
+    runtime.shutdown_background();
+    result
+}
+
+/// The addresses to attach to; that there are none is a failure.
+pub(crate) fn addresses(selection: &Selection<'_>) -> Result<Vec<u64>, Failure> {
+    if selection.targets.is_empty() {
+        return Err(Failure::NoMatch(format!(
+            "none of the {} matching functions can be attached: {}",
+            selection.rejected.len(),
+            summary(&selection.rejected)
+        )));
+    }
+    Ok(selection
         .targets
         .iter()
         .map(|target| target.address)
-        .collect();
-    let counted = runtime.block_on(attach_and_count(args, talk, addresses))?;
+        .collect())
+}
 
+/// Puts the counts to their functions and writes the report; what comes back is
+/// how the program ends when that is out.
+fn report(
+    args: &Args,
+    selection: &Selection<'_>,
+    counted: &Counted,
+    mut cost: Cost,
+    out: &mut Vec<u8>,
+) -> Result<Result<(), Failure>, Failure> {
     cost.load = counted.cost.load;
     cost.attach = counted.cost.attach;
     cost.detach = counted.detach;
@@ -76,16 +115,6 @@ pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
             counted.stray
         ));
     }
-    finish(args, &selection, &counted, cost)
-}
-
-/// Puts the counts to their functions and prints.
-fn finish(
-    args: &Args,
-    selection: &Selection<'_>,
-    counted: &Counted,
-    cost: Cost,
-) -> Result<(), Failure> {
     let Selection {
         targets, rejected, ..
     } = selection;
@@ -118,13 +147,16 @@ fn finish(
         counts,
         missed: counted.missed,
     };
-    output(|mut out| report.write(args.format.into(), args.top(), &mut out))?;
-    if counted.interrupted {
-        return Err(Failure::Running(
+    report
+        .write(args.format.into(), args.top(), out)
+        .map_err(Failure::Output)?;
+    Ok(if counted.interrupted {
+        Err(Failure::Running(
             "interrupted while attaching, before counting began".to_owned(),
-        ));
-    }
-    Ok(())
+        ))
+    } else {
+        Ok(())
+    })
 }
 
 /// Adds what the kernel refused to `rejected`, and returns those slots.
@@ -132,7 +164,7 @@ fn reject<'a>(
     targets: &[Target<'a>],
     refused: &[Refusal],
     rejected: &mut Vec<Rejected<'a>>,
-) -> std::collections::HashSet<usize> {
+) -> HashSet<usize> {
     // Only needed to tell one reason from another.
     let blacklist = if refused.iter().any(|refusal| refusal.errno != 0) {
         Blacklist::read().ok().flatten()
@@ -158,14 +190,6 @@ fn reject<'a>(
         }
     }));
     refused.iter().map(|refusal| refusal.slot).collect()
-}
-
-fn nothing_to_attach(rejected: &[Rejected<'_>]) -> Failure {
-    Failure::NoMatch(format!(
-        "none of the {} matching functions can be attached: {}",
-        rejected.len(),
-        summary(rejected)
-    ))
 }
 
 /// The first few and why.
@@ -198,13 +222,13 @@ async fn attach_and_count(
     args: &Args,
     talk: Talk,
     addresses: Vec<u64>,
+    stop: &mut Stop,
 ) -> Result<Counted, Failure> {
-    let mut stop = Stop::listen()?;
     let options = Options {
         mode: args.mode,
         log: talk.is_verbose(),
     };
-    let (attached, interrupted) = attach_interruptibly(addresses, options, &mut stop, talk).await?;
+    let (attached, interrupted) = attach_interruptibly(addresses, options, stop, talk).await?;
     talk.explain(&format!("attached with {}", attached.backend()));
 
     let mut log = open_log(&attached, talk);
@@ -221,10 +245,10 @@ async fn attach_and_count(
         if let Some(running) = running {
             running.finish(talk).await;
         }
-        return Ok(detach(attached, counts, false, talk, log));
+        return detach(attached, counts, false, talk, log, stop).await;
     }
     let counts = stop_counting(&attached)?;
-    Ok(detach(attached, counts, true, talk, log))
+    detach(attached, counts, true, talk, log, stop).await
 }
 
 fn stop_counting(attached: &Attached) -> Result<Counts, Failure> {
@@ -233,13 +257,14 @@ fn stop_counting(attached: &Attached) -> Result<Counts, Failure> {
         .map_err(|error| Failure::Running(format!("stopping to count: {error}")))
 }
 
-fn detach(
+async fn detach(
     attached: Attached,
     counts: Counts,
     interrupted: bool,
     talk: Talk,
     log: Option<EbpfLog<Talk>>,
-) -> Counted {
+    stop: &mut Stop,
+) -> Result<Counted, Failure> {
     let missed = attached.missed().unwrap_or_else(|error| {
         talk.explain(&format!("missed hits are not known: {error}"));
         None
@@ -247,17 +272,32 @@ fn detach(
     if let Some(mut log) = log {
         log.flush();
     }
-    talk.explain("detaching");
-    Counted {
-        backend: attached.backend().as_str(),
-        refused: attached.refused().to_vec(),
+    let (backend, cost, refused) = (
+        attached.backend(),
+        attached.cost(),
+        attached.refused().to_vec(),
+    );
+    let probes = counts.hits.len() - refused.len();
+    if backend == Mode::Perf && probes > MANY_PROBES {
+        say(&format!(
+            "detaching {probes} probes one by one; a further Ctrl-C leaves that to the kernel, without a result"
+        ));
+    } else {
+        talk.explain("detaching");
+    }
+    // The first signal only ends counting, even when that has ended by itself.
+    let limit = stop.count().max(1) + 1;
+    let detach = stop.unless(limit, move || attached.detach()).await?;
+    Ok(Counted {
+        backend: backend.as_str(),
+        refused,
         hits: counts.hits,
         stray: counts.stray,
         missed,
-        cost: attached.cost(),
-        detach: attached.detach(),
+        cost,
+        detach,
         interrupted,
-    }
+    })
 }
 
 /// Attaches on another thread, so that a signal can stop it half-way.
@@ -290,32 +330,6 @@ async fn attach_interruptibly(
     let attached = attached
         .map_err(|error| Failure::Running(format!("the attaching thread failed: {error}")))??;
     Ok((attached, interrupted.load(Ordering::Relaxed)))
-}
-
-/// SIGINT, SIGTERM and SIGHUP end counting instead of us.
-struct Stop([Signal; 3]);
-
-impl Stop {
-    fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::Running(format!("listening for signals failed: {error}")))
-        };
-        Ok(Self([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn wait(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
 }
 
 async fn timer(duration: Option<Duration>) {

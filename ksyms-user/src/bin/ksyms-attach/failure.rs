@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Environment(String),
     /// It went wrong on the way.
     Running(String),
+    /// A second signal did not wait for the end.
+    Interrupted,
     /// stdout does not take the result.
     Output(io::Error),
 }
@@ -21,7 +23,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Running(_) | Self::Output(_) => 1,
+            Self::Running(_) | Self::Interrupted | Self::Output(_) => 1,
             Self::Usage(_) | Self::NoMatch(_) => 2,
             Self::Environment(_) => 3,
         })
@@ -44,6 +46,9 @@ impl fmt::Display for Failure {
             | Self::NoMatch(text)
             | Self::Environment(text)
             | Self::Running(text) => f.write_str(text),
+            Self::Interrupted => {
+                f.write_str("interrupted again: leaving; the kernel takes off what is left")
+            }
             Self::Output(error) => write!(
                 f,
                 "writing the result to stdout failed: {error}; is the disk full?"

@@ -8,6 +8,7 @@ mod args;
 mod command;
 mod count;
 mod failure;
+mod signals;
 mod terminal;
 
 use std::{
@@ -20,7 +21,7 @@ use ksyms::{
     attach::lacks_kprobes,
     kallsyms::Symbols,
     report::{Format, List},
-    select::{Patterns, Selection, select, suggest},
+    select::{Patterns, Selection, missing_modules, select, suggest},
     source::{self, SourceError, Traceable, Tracefs},
 };
 
@@ -51,6 +52,15 @@ fn run(args: Args, talk: Talk) -> Result<(), Failure> {
         None if args.list => list(&args),
         None => count::count(&args, talk),
         Some(Action::Bench(Bench::Attach(bench))) => bench_attach(&bench),
+    }
+}
+
+/// The first few of what may be thousands.
+fn some(texts: &[String]) -> String {
+    const SHOWN: usize = 5;
+    match texts.len().checked_sub(SHOWN) {
+        None | Some(0) => texts.join(", "),
+        Some(more) => format!("{}, and {more} more", texts[..SHOWN].join(", ")),
     }
 }
 
@@ -93,14 +103,15 @@ impl Machine {
         let selection = select(&self.symbols, &self.traceable, patterns);
         let unmatched = (!selection.unmatched.is_empty()).then(|| {
             let near = suggest(&self.symbols, &self.traceable, &selection.unmatched);
+            let missing = missing_modules(&self.symbols, &selection.unmatched);
             let near = match near.as_slice() {
+                _ if !missing.is_empty() => {
+                    format!("not loaded: module {}", missing.join(", "))
+                }
                 [] => "ksyms-attach --list --pattern '*' shows all names".to_owned(),
                 names => format!("did you mean {}?", names.join(", ")),
             };
-            format!(
-                "no function matches {}; {near}",
-                selection.unmatched.join(", ")
-            )
+            format!("no function matches {}; {near}", some(&selection.unmatched))
         });
         match unmatched {
             _ if selection.matched() > 0 => {
@@ -143,15 +154,11 @@ fn bench_attach(args: &BenchAttach) -> Result<(), Failure> {
     let patterns = args::patterns(&args.pattern)?;
     let machine = Machine::read()?;
     let selection = machine.select(&patterns)?;
-    let targets: Vec<u64> = selection
-        .targets
-        .iter()
-        .map(|target| target.address)
-        .collect();
+    let targets = count::addresses(&selection)?;
     let bench = ksyms::bench::attach(
         &targets,
         &ksyms::bench::AttachBench {
-            counts: args.counts.clone(),
+            counts: args.counts.iter().map(|count| count.get()).collect(),
             samples: args.samples.get().into(),
             mode: args.mode,
         },
