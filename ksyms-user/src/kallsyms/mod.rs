@@ -16,12 +16,17 @@
 
 mod index;
 mod parse;
+mod table;
 
 use std::{fmt, ops::Range, sync::OnceLock};
 
 pub(crate) use index::NameIndex;
 pub(crate) use parse::{Fault, Label, Modules, address, excerpt, hex};
 pub use parse::{ParseError, ParseErrorKind};
+pub use table::{
+    Addresses, Batch, Described, Matches, NameBuffer, Place, Plan, Resolved, Step, SymbolTable,
+    TableError, TableErrorKind, TableParts,
+};
 
 /// One symbol of a [`Symbols`] table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,305 @@
+//! From a name to its symbols, the four ways that kernels have or may have.
+
+use std::{cmp::Ordering, mem::replace, ops::Range};
+
+use super::{
+    SymbolTable, TableErrorKind, narrow,
+    tokens::{BUFFER, Query},
+};
+
+/// How a lookup by name goes about it. All find the same.
+///
+/// Each is a binary search over the symbols in name order, 17 to 18 names
+/// deep; they differ in what looking at one name costs. The first is what
+/// kernels since 6.2 do, the others are the steps of a series of 2026 that
+/// changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Find the name by walking from the nearest of the markers, 128 names on
+    /// average; expand it into a buffer; compare.
+    Expand,
+    /// Find it the same way; compare it token by token as far as it is equal,
+    /// without a buffer.
+    Tokens,
+    /// Compare by tokens; find the name by the index that a batch has
+    /// ([`SymbolTable::batch_start`]), or by markers outside of one.
+    Batch,
+    /// The same, with the three bytes of a sequence number put together at
+    /// once rather than in a loop.
+    Sequence,
+}
+
+impl Step {
+    /// All of them, in the order of the series.
+    pub const ALL: [Self; 4] = [Self::Expand, Self::Tokens, Self::Batch, Self::Sequence];
+}
+
+/// The sequence number at `place`, as kernel/kallsyms.c, `get_symbol_seq()`.
+fn sequence_by_loop(order: &[u8], place: usize) -> usize {
+    let mut sequence = 0;
+    for &byte in &order[3 * place..3 * place + 3] {
+        sequence = sequence << 8 | usize::from(byte);
+    }
+    sequence
+}
+
+/// The same, in one go.
+fn sequence(order: &[u8], place: usize) -> usize {
+    match order[3 * place..] {
+        [high, middle, low, ..] => {
+            usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low)
+        }
+        _ => 0,
+    }
+}
+
+/// One way to look for a name.
+struct Search<C, S> {
+    /// How many names there are.
+    count: usize,
+    /// The symbol at a place in name order.
+    symbol: S,
+    /// The order of the name that is sought against that of a symbol.
+    compare: C,
+}
+
+impl<C: Fn(usize) -> Ordering, S: Fn(usize) -> usize> Search<C, S> {
+    /// Any place that has the name (kernel/kallsyms.c,
+    /// `kallsyms_lookup_names()`).
+    fn any(&self) -> Option<usize> {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match (self.compare)((self.symbol)(middle)) {
+                Ordering::Greater => low = middle + 1,
+                Ordering::Less => high = middle,
+                Ordering::Equal => return Some(middle),
+            }
+        }
+        None
+    }
+
+    fn has_name(&self, place: usize) -> bool {
+        (self.compare)((self.symbol)(place)).is_eq()
+    }
+
+    /// The first symbol of the name.
+    fn first(&self) -> Option<usize> {
+        let any = self.any()?;
+        Some((self.symbol)(self.first_from(any)))
+    }
+
+    fn first_from(&self, mut place: usize) -> usize {
+        while place > 0 && self.has_name(place - 1) {
+            place -= 1;
+        }
+        place
+    }
+
+    /// All places that have the name; empty if none has.
+    fn range(&self) -> Range<usize> {
+        let Some(any) = self.any() else {
+            return 0..0;
+        };
+        let mut end = any + 1;
+        while end < self.count && self.has_name(end) {
+            end += 1;
+        }
+        self.first_from(any)..end
+    }
+}
+
+/// Runs `$call` on the search for `$name` that `$step` says.
+macro_rules! search {
+    ($table:ident, $step:ident, $name:ident, $call:ident) => {{
+        let order = $table.order();
+        let query = Query::new($name.as_bytes());
+        let by_markers = |index| {
+            let codes = $table.codes_at($table.marked_offset(index));
+            $table.tokens.compare(&query, codes)
+        };
+        macro_rules! run {
+            ($sequence:expr, $compare:expr) => {
+                Search {
+                    count: $table.count,
+                    symbol: |place| $sequence(order, place),
+                    compare: $compare,
+                }
+                .$call()
+            };
+        }
+        match $step {
+            Step::Expand => run!(sequence_by_loop, |index| {
+                let codes = $table.codes_at($table.marked_offset(index));
+                let mut buffer = [0; BUFFER];
+                $name
+                    .as_bytes()
+                    .cmp($table.tokens.expand_by_bytes(codes, &mut buffer))
+            }),
+            Step::Tokens => run!(sequence_by_loop, by_markers),
+            Step::Batch | Step::Sequence => {
+                let index = $table.batches.slot().load();
+                match (index.as_deref(), $step) {
+                    (None, Step::Batch) => run!(sequence_by_loop, by_markers),
+                    (None, _) => run!(sequence, by_markers),
+                    (Some(offsets), step) => {
+                        let by_index = |index: usize| {
+                            let codes = $table.codes_at(offsets.0[index] as usize);
+                            $table.tokens.compare(&query, codes)
+                        };
+                        if step == Step::Batch {
+                            run!(sequence_by_loop, by_index)
+                        } else {
+                            run!(sequence, by_index)
+                        }
+                    }
+                }
+            }
+        }
+    }};
+}
+
+impl SymbolTable {
+    /// The first symbol of exactly this name, in name order: of several with
+    /// one name that at the lowest address, as the kernel's
+    /// `kallsyms_lookup_name()`.
+    #[must_use]
+    pub fn first(&self, step: Step, name: &str) -> Option<usize> {
+        search!(self, step, name, first)
+    }
+
+    /// The places in name order of all symbols of exactly this name; empty if
+    /// there is none. What symbol is at a place, [`SymbolTable::placed`] says.
+    #[must_use]
+    pub fn range(&self, step: Step, name: &str) -> Range<usize> {
+        search!(self, step, name, range)
+    }
+
+    /// The symbol at a place in name order: by bytes of the name, then by
+    /// address. Places are counted from 0; there is one for each symbol.
+    #[must_use]
+    pub fn placed(&self, place: usize) -> usize {
+        sequence(self.order(), place)
+    }
+
+    /// The places in name order of all symbols whose names begin with
+    /// `prefix`, found without looking at the others: the part of a table that
+    /// a glob can match is that of the letters before its first `*`, `?` or
+    /// `[`.
+    #[must_use]
+    pub fn prefixed(&self, prefix: &str) -> Range<usize> {
+        let prefix = prefix.as_bytes();
+        let compare = |place, ends: fn(&[u8], &[u8]) -> Ordering| {
+            let mut buffer = [0; BUFFER];
+            let codes = self.codes_at(self.offset(self.placed(place)));
+            let len = self.tokens.expand(codes, &mut buffer);
+            let name = &buffer[1..len.max(1)];
+            ends(prefix, name)
+        };
+        let partition = |before: &dyn Fn(usize) -> bool| {
+            let (mut low, mut high) = (0, self.count);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if before(middle) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            low
+        };
+        let start = partition(&|place| compare(place, Ord::cmp).is_gt());
+        let end = partition(&|place| {
+            compare(place, |prefix, name| {
+                prefix.cmp(&name[..prefix.len().min(name.len())])
+            })
+            .is_ge()
+        });
+        start..end
+    }
+
+    /// Where the name of symbol `index` is, by the index of a batch if there is
+    /// one.
+    pub(super) fn offset(&self, index: usize) -> usize {
+        match self.batches.slot().load().as_deref() {
+            Some(offsets) => offsets.0[index] as usize,
+            None => self.marked_offset(index),
+        }
+    }
+
+    /// The symbols in name order, three bytes each: the kernel's, or one
+    /// computed by the first call.
+    ///
+    /// The kernel's is not that of the names where clang's LTO built it, which
+    /// sorts them up to `.llvm.` (kernel/kallsyms.c, `cleanup_symbol_name()`).
+    pub(super) fn order(&self) -> &[u8] {
+        self.order.get_or_init(|| match &self.given_order {
+            Some(order) if self.is_sorted(order) => order.clone(),
+            _ => self.sorted(),
+        })
+    }
+
+    /// The symbols in order of their names, three bytes each.
+    ///
+    /// Sorted by 16 bytes of name at a time, so that names need not be kept
+    /// expanded: few share more than 16 bytes with another.
+    fn sorted(&self) -> Box<[u8]> {
+        let offsets = self.offsets().0;
+        let mut keyed: Vec<(u128, u32)> = (0..self.count).map(|index| (0, narrow(index))).collect();
+        let mut groups = vec![(0..self.count, 1)];
+        let mut buffer = [0; BUFFER];
+        while let Some((group, depth)) = groups.pop() {
+            let names = &mut keyed[group.clone()];
+            for (key, index) in &mut *names {
+                let codes = self.codes_at(offsets[*index as usize] as usize);
+                let end = self.tokens.expand(codes, &mut buffer).min(depth + 16);
+                let mut bytes = [0; 16];
+                let part = buffer.get(depth..end).unwrap_or_default();
+                bytes[..part.len()].copy_from_slice(part);
+                *key = u128::from_be_bytes(bytes);
+            }
+            names.sort_unstable();
+            let mut start = group.start;
+            for same in names.chunk_by(|a, b| a.0 == b.0) {
+                // Names hold no NUL: one as last byte is that of an end.
+                if same.len() > 1 && same[0].0 & 0xff != 0 {
+                    groups.push((start..start + same.len(), depth + 16));
+                }
+                start += same.len();
+            }
+        }
+        keyed
+            .iter()
+            .flat_map(|(_, index)| index.to_be_bytes().into_iter().skip(1))
+            .collect()
+    }
+
+    /// Whether the names are in this order.
+    fn is_sorted(&self, order: &[u8]) -> bool {
+        let offsets = self.offsets().0;
+        let mut codes =
+            (0..self.count).map(|place| self.codes_at(offsets[sequence(order, place)] as usize));
+        let mut before: &[u8] = &[];
+        codes.all(|codes| !self.tokens.sorts_after(replace(&mut before, codes), codes))
+    }
+}
+
+/// Checks that `order` has each of `count` symbols once.
+pub(super) fn check_order(order: &[u8], count: usize) -> Result<(), TableErrorKind> {
+    if order.len() != 3 * count {
+        return Err(TableErrorKind::SequenceLen {
+            expected: 3 * count,
+            found: order.len(),
+        });
+    }
+    let mut seen = vec![0_u64; count.div_ceil(64)];
+    for place in 0..count {
+        let index = sequence(order, place);
+        let bit = 1 << (index % 64);
+        if index >= count || seen[index / 64] & bit != 0 {
+            return Err(TableErrorKind::Sequence { place, index });
+        }
+        seen[index / 64] |= bit;
+    }
+    Ok(())
+}
