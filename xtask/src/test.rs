@@ -266,7 +266,13 @@ fn test_vms(args: &Args, setup: &Setup) -> Result<Vec<Report>> {
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some((name, vm, selection)) = lock(&planned).pop_front() {
+                loop {
+                    // On a line of its own: in a `while let` the lock would be
+                    // held, and the VMs wait for each other.
+                    let next = lock(&planned).pop_front();
+                    let Some((name, vm, selection)) = next else {
+                        break;
+                    };
                     let report = test_vm(setup, &guest, name, &vm, &selection);
                     lock(&done).push(report);
                 }
