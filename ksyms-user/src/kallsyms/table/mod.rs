@@ -25,6 +25,7 @@
 
 mod address;
 mod batch;
+mod blocks;
 mod encode;
 mod error;
 mod hash;
@@ -38,6 +39,7 @@ use std::{fmt, ops::ControlFlow, sync::OnceLock};
 pub use address::{Addresses, Described, Place};
 pub use batch::Batch;
 use batch::Batches;
+use blocks::Blocks;
 pub use error::{TableError, TableErrorKind};
 use index::Index;
 pub use lookup::Step;
@@ -124,7 +126,8 @@ fn name_at(names: &[u8], offset: usize) -> Option<(usize, usize)> {
 /// Symbols are numbered from 0 in address order, as in the kernel, and the
 /// methods that take a number panic where indexing a slice would. Takes the
 /// size of the parts and 24 KiB; the index of names, once there is one, another
-/// 16 bytes a symbol.
+/// 16 bytes a symbol; names that were asked for by [`SymbolTable::symbol`] stay
+/// expanded.
 pub struct SymbolTable {
     names: Box<[u8]>,
     tokens: Tokens,
@@ -136,6 +139,7 @@ pub struct SymbolTable {
     given_order: Option<Box<[u8]>>,
     order: OnceLock<Box<[u8]>>,
     index: OnceLock<Index>,
+    blocks: Blocks,
 }
 
 impl SymbolTable {
@@ -195,6 +199,7 @@ impl SymbolTable {
             given_order: seqs_of_names.map(Into::into),
             order: OnceLock::new(),
             index: OnceLock::new(),
+            blocks: Blocks::default(),
         };
         table.check_utf8()?;
         Ok(table)
@@ -257,7 +262,9 @@ impl SymbolTable {
         self.tokens.text(self.codes_at(offset)[0])[0]
     }
 
-    /// The name of symbol `index`, expanded into `buffer`.
+    /// The name of symbol `index`, expanded into `buffer`: costs a walk from
+    /// the nearest marker each time. To keep the name, see
+    /// [`SymbolTable::symbol`].
     pub fn name<'b>(&self, index: usize, buffer: &'b mut NameBuffer) -> &'b str {
         let offset = self.marked_offset(index);
         buffer.fill(&self.tokens, self.codes_at(offset)).1
@@ -305,6 +312,7 @@ impl SymbolTable {
             + self.given_order.as_ref().map_or(0, |order| order.len())
             + self.order.get().map_or(0, |order| order.len())
             + self.index.get().map_or(0, Index::heap_bytes)
+            + self.blocks.heap_bytes()
     }
 
     /// The codes of the name whose length is at `offset`.

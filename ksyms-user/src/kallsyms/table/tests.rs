@@ -174,7 +174,23 @@ fn decodes_what_was_encoded() {
                 assert_eq!(table.address(index), *address);
                 assert_eq!(table.kind(index), *kind);
                 assert_eq!(table.name(index, &mut buffer), name);
+                let symbol = table.symbol(index);
+                assert_eq!((symbol.address, symbol.kind), (*address, *kind));
+                assert_eq!((symbol.name, symbol.module), (&**name, None));
             }
+            let names: usize = symbols.iter().map(|(_, _, name)| name.len()).sum();
+            let heap = table.blocks.heap_bytes();
+            assert!(
+                heap <= names + 5 * count + 64 * count.div_ceil(256),
+                "{heap}"
+            );
+            assert_eq!(table.iter().len(), count);
+            assert!(
+                table
+                    .iter()
+                    .map(|symbol| symbol.name)
+                    .eq(symbols.iter().map(|symbol| &*symbol.2))
+            );
             let _ = table.placed(0);
             let again = SymbolTable::from_parts(table.to_parts()).unwrap();
             assert_eq!(decode(&again), symbols);
@@ -643,6 +659,33 @@ fn lookups_while_batches_start_and_end() {
         }
     });
     assert!(table.batches.slot().load().is_none());
+}
+
+/// Each thread gets the same names, wherever they begin.
+#[test]
+fn symbols_from_several_threads() {
+    let count = if cfg!(miri) { 300 } else { 3_000 };
+    let symbols = symbols(59, count, true);
+    let table = encode(&symbols).unwrap();
+    let names: Vec<Vec<&str>> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..4)
+            .map(|reader| {
+                let table = &table;
+                let order = (0..count).map(move |at| (at + reader * count / 3) % count);
+                scope.spawn(move || order.map(|index| table.symbol(index).name).collect())
+            })
+            .collect();
+        let names = readers.into_iter().map(|reader| reader.join().unwrap());
+        names.collect()
+    });
+    for (reader, names) in names.iter().enumerate() {
+        for (at, &name) in names.iter().enumerate() {
+            let index = (at + reader * count / 3) % count;
+            assert_eq!(name, symbols[index].2);
+            // Of one expansion, which all share.
+            assert_eq!(name.as_ptr(), table.symbol(index).name.as_ptr());
+        }
+    }
 }
 
 #[test]
