@@ -5,6 +5,7 @@ use std::{fmt, fs, io, path::PathBuf};
 use rustix::{io::Errno, process::geteuid, thread::CapabilitySet};
 
 use super::{
+    KcoreError,
     files::Failure,
     lockdown::{Lockdown, lockdown},
 };
@@ -30,7 +31,8 @@ pub enum SourceError {
         source: io::Error,
     },
     /// The kernel is locked down, so that not even root may read this
-    /// (`LOCKDOWN_TRACEFS`, include/linux/security.h, since 5.4).
+    /// (`LOCKDOWN_TRACEFS` and `LOCKDOWN_KCORE`, include/linux/security.h, since
+    /// 5.4).
     #[error(
         "{call} {}: the kernel is {}, which keeps this from root too; boot without lockdown= \
          on its command line and with Secure Boot off, or a kernel not built to lock itself down",
@@ -89,6 +91,15 @@ pub enum SourceError {
         /// The limit, in bytes.
         limit: u64,
     },
+    /// The kernel's memory does not hold what it should; its text files may.
+    #[error("{} does not hold what it should; try again, or use /proc/kallsyms and tracefs",
+        path.display())]
+    Kcore {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        source: KcoreError,
+    },
     /// A system call failed in another way.
     #[error("{call} {} failed; check that it exists and can be read", path.display())]
     Io {
@@ -114,6 +125,7 @@ impl SourceError {
             Self::NoAddresses { .. }
             | Self::Malformed { .. }
             | Self::TooLarge { .. }
+            | Self::Kcore { .. }
             | Self::Io { .. } => false,
         }
     }
@@ -145,12 +157,17 @@ impl SourceError {
     /// The error for a failed `call` on a kernel's file, which tells lockdown
     /// and missing permission from the rest.
     pub(super) fn kernel(failure: Failure) -> Self {
+        Self::kernel_for(failure, CapabilitySet::SYS_ADMIN)
+    }
+
+    /// The same, for a call that needs another capability.
+    pub(super) fn kernel_for(failure: Failure, capability: CapabilitySet) -> Self {
         if failure.source.kind() != io::ErrorKind::PermissionDenied {
             let Failure { call, path, source } = failure;
             return Self::Io { call, path, source };
         }
         let root = geteuid().is_root();
-        let admin = root && has_capability(CapabilitySet::SYS_ADMIN);
+        let admin = root && has_capability(capability);
         Self::denied(failure, root, admin, root.then(lockdown).flatten())
     }
 

@@ -32,7 +32,11 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    fn new(call: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
+    pub(super) fn new(
+        call: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl Into<io::Error>,
+    ) -> Self {
         Self {
             call,
             path: path.into(),

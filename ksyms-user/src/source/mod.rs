@@ -16,6 +16,7 @@
 mod blacklist;
 mod error;
 mod files;
+mod kcore;
 mod kernel;
 mod lockdown;
 mod traceable;
@@ -25,6 +26,7 @@ use std::path::Path;
 pub use blacklist::Blacklist;
 pub use error::{KptrRestrict, SourceError};
 pub use files::Tracefs;
+pub use kcore::{Kcore, KcoreError, Memory, VmcoreInfo};
 pub use kernel::Kernel;
 pub use lockdown::{Lockdown, lockdown};
 pub use traceable::{Locations, Names, Traceable};

@@ -9,6 +9,7 @@ mod counting;
 mod faults;
 mod harness;
 mod host;
+mod kcore;
 mod listing;
 mod lockdown;
 mod module;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         counting::trials(),
         faults::trials(),
         host::trials(),
+        kcore::trials(),
         listing::trials(),
         lockdown::trials(),
         module::trials(),

@@ -1,0 +1,139 @@
+//! The running kernel's own structures, read out of its memory.
+//!
+//! /proc/kcore shows the kernel's memory as an ELF file. The kernel tells in
+//! it where its symbol table is; the symbols tell where everything else is,
+//! and its type information (BTF) how it is laid out. That is read several
+//! times faster than the text that the kernel formats from the same
+//! structures, and needs `CAP_SYS_RAWIO`, `CONFIG_PROC_KCORE` and kernel 6.0.
+//!
+//! The kernel goes on meanwhile and takes no lock for us. Whatever is read is
+//! bounded and checked, and what does not fit together is an error
+//! ([`SourceError::Kcore`]): read it again, or the text.
+
+mod elf;
+mod error;
+mod memory;
+mod table;
+mod vmcoreinfo;
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+pub use error::KcoreError;
+pub use memory::Memory;
+use rustix::{io::Errno, thread::CapabilitySet};
+pub use vmcoreinfo::VmcoreInfo;
+
+use super::{SourceError, files::Failure};
+use crate::kallsyms::SymbolTable;
+
+const KCORE: &str = "/proc/kcore";
+
+/// The running kernel's memory, see the [module](self).
+#[derive(Debug)]
+pub struct Kcore {
+    file: File,
+    path: PathBuf,
+    segments: elf::Segments,
+    info: VmcoreInfo,
+}
+
+impl Kcore {
+    /// Opens /proc/kcore and reads its headers and its note VMCOREINFO.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::NotPermitted`] without `CAP_SYS_RAWIO`,
+    /// [`SourceError::LockedDown`], [`SourceError::Unavailable`] on a kernel
+    /// without `CONFIG_PROC_KCORE`, and [`SourceError::Kcore`] when the headers
+    /// are not what they should be.
+    pub fn open() -> Result<Self, SourceError> {
+        Self::open_path(Path::new(KCORE))
+    }
+
+    fn open_path(path: &Path) -> Result<Self, SourceError> {
+        let fail = |call| move |source| Failure::new(call, path, source);
+        let file = File::open(path).map_err(fail("open")).map_err(|failure| {
+            if failure.is_absent() {
+                SourceError::unavailable(
+                    failure,
+                    "use /proc/kallsyms, or a kernel with CONFIG_PROC_KCORE",
+                )
+            } else {
+                SourceError::kernel_for(failure, CapabilitySet::SYS_RAWIO)
+            }
+        })?;
+        let read = |offset, len: usize| {
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, offset)
+                .map_err(fail("read"))
+                .map_err(SourceError::kernel)
+                .map(|()| bytes)
+        };
+        let wrong = |source| SourceError::Kcore {
+            path: path.into(),
+            source,
+        };
+        let header = elf::Header::parse(&read(0, elf::HEADER_BYTES)?).map_err(wrong)?;
+        let segments = elf::Segments::parse(&read(header.offset, header.bytes)?, header.offset)
+            .map_err(wrong)?;
+        let (offset, len) = segments.notes().map_err(wrong)?;
+        let notes = read(offset, len)?;
+        let info = VmcoreInfo::parse(elf::vmcoreinfo(&notes, offset).map_err(wrong)?);
+        Ok(Self {
+            file,
+            path: path.into(),
+            segments,
+            info,
+        })
+    }
+
+    /// What the kernel tells those who read its memory.
+    #[must_use]
+    pub const fn info(&self) -> &VmcoreInfo {
+        &self.info
+    }
+
+    /// Reads the symbol table of the core kernel, compressed as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Unavailable`] when the kernel does not tell where its
+    /// table is (before 6.0), and else [`SourceError::Kcore`].
+    pub fn table(&self) -> Result<SymbolTable, SourceError> {
+        if !table::is_told(&self.info) {
+            return Err(SourceError::Unavailable {
+                call: "read",
+                path: self.path.clone(),
+                advice: "use /proc/kallsyms, or kernel 6.0 or later, which tells where its \
+                         symbol table is",
+                source: None,
+            });
+        }
+        table::read(self, &self.info).map_err(|source| self.wrong(source))
+    }
+
+    fn wrong(&self, source: KcoreError) -> SourceError {
+        SourceError::Kcore {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+impl Memory for Kcore {
+    fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+        let offset = self
+            .segments
+            .offset_of(address, into.len())
+            .ok_or(Errno::FAULT)?;
+        self.file.read_exact_at(into, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests;
