@@ -340,7 +340,7 @@ pub fn attach(
     if targets.is_empty() {
         return Err(AttachError::Nothing);
     }
-    ftrace_is_on()?;
+    FTRACE.is_on()?;
     let log_level = if options.log { 5 } else { 0 };
     let backends = options.mode.backends();
     let mut cost = Cost::default();
@@ -368,18 +368,31 @@ pub fn attach(
     Err(AttachError::Nothing)
 }
 
-/// Checks `kernel.ftrace_enabled`. While it is 0 no probe at a function's entry is
-/// hit, and a kprobe.multi link that is closed then breaks ftrace until reboot
-/// (seen on 6.12: the warning in `ftrace_shutdown`).
-fn ftrace_is_on() -> Result<(), AttachError> {
-    const KNOB: &str = "/proc/sys/kernel/ftrace_enabled";
-    match fs::read_to_string(KNOB) {
-        Ok(value) if value.trim() == "0" => Err(AttachError::SwitchedOff {
-            knob: KNOB,
-            remedy: "sysctl kernel.ftrace_enabled=1",
-        }),
-        // Without the file there is no ftrace to be off.
-        _ => Ok(()),
+/// Whether ftrace may be used. While `kernel.ftrace_enabled` is 0 no probe at a
+/// function's entry is hit, and a kprobe.multi link that is closed then breaks
+/// ftrace until reboot (seen on 6.12: the warning in `ftrace_shutdown`).
+const FTRACE: Switch = Switch {
+    knob: "/proc/sys/kernel/ftrace_enabled",
+    remedy: "sysctl kernel.ftrace_enabled=1",
+};
+
+/// A file of the kernel's that may hold 0.
+struct Switch {
+    knob: &'static str,
+    remedy: &'static str,
+}
+
+impl Switch {
+    /// Checks that it is not known to be off: without the file, there is
+    /// nothing to switch.
+    fn is_on(&self) -> Result<(), AttachError> {
+        match fs::read_to_string(self.knob) {
+            Ok(value) if value.trim() == "0" => Err(AttachError::SwitchedOff {
+                knob: self.knob,
+                remedy: self.remedy,
+            }),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{fs, os::fd::AsFd as _};
 use ksyms_ebpf::cookie_of_slot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Armed, AttachError, Backend, Control, CountBy, Mode, Program, Refusal, load};
+use super::{Armed, AttachError, Backend, Control, CountBy, Mode, Program, Refusal, Switch, load};
 use crate::bpf::sys::{self, LinkKind, ProgramKind, SyscallError};
 
 pub(super) struct Perf;
@@ -37,7 +37,7 @@ impl Backend for Perf {
         control: &mut Control<'_>,
     ) -> Result<Armed, AttachError> {
         let pmu = pmu()?;
-        kprobes_are_on()?;
+        KPROBES.is_on()?;
         allow_open_files(targets.len())?;
         let mut armed = Armed {
             links: Vec::with_capacity(targets.len()),
@@ -115,18 +115,12 @@ fn pmu() -> Result<u32, AttachError> {
     }
 }
 
-/// Checks the switch for all kprobes. Where debugfs is not mounted it is not
-/// known, and on unless someone has mounted it to change that.
-fn kprobes_are_on() -> Result<(), AttachError> {
-    const KNOB: &str = "/sys/kernel/debug/kprobes/enabled";
-    match fs::read_to_string(KNOB) {
-        Ok(value) if value.trim() == "0" => Err(AttachError::SwitchedOff {
-            knob: KNOB,
-            remedy: "echo 1 > /sys/kernel/debug/kprobes/enabled",
-        }),
-        _ => Ok(()),
-    }
-}
+/// Whether kprobes may be used at all. Where debugfs is not mounted that is not
+/// known, and so unless someone has mounted it to change it.
+const KPROBES: Switch = Switch {
+    knob: "/sys/kernel/debug/kprobes/enabled",
+    remedy: "echo 1 > /sys/kernel/debug/kprobes/enabled",
+};
 
 /// Whether the kernel is built without kprobes; if so, what to say of it.
 pub(super) fn no_kprobes() -> Option<&'static str> {

@@ -10,14 +10,14 @@ const NONE: u32 = u32::MAX;
 /// `heads` has a power of two of buckets, at least one a name; `next` links
 /// the entries of a bucket in table order. The names are compared by the
 /// caller, so that the index need not borrow them.
-pub(crate) struct NameIndex {
+pub(super) struct NameIndex {
     hasher: RandomState,
     heads: Box<[u32]>,
     next: Box<[u32]>,
 }
 
 impl NameIndex {
-    pub(crate) fn build<'n>(
+    pub(super) fn build<'n>(
         names: impl DoubleEndedIterator<Item = &'n str> + ExactSizeIterator,
     ) -> Self {
         let len = names.len();
@@ -36,7 +36,7 @@ impl NameIndex {
     }
 
     /// The entries whose name may be `name`, in table order.
-    pub(crate) fn candidates(&self, name: &str) -> impl Iterator<Item = usize> {
+    pub(super) fn candidates(&self, name: &str) -> impl Iterator<Item = usize> {
         let entry = |index: u32| (index != NONE).then_some(index as usize);
         std::iter::successors(entry(self.heads[self.bucket(name)]), move |&at| {
             entry(self.next[at])

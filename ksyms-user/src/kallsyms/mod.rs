@@ -1,14 +1,15 @@
-//! The kernel's symbol table, from its text form.
+//! The kernel's symbol table.
 //!
 //! [`Symbols`] answers the questions that attaching asks: what lives at an
 //! address ([`Symbols::at`]), where a name lives ([`Symbols::named`]), and
 //! everything in address order ([`Symbols::iter`]). It is made from the bytes
-//! of /proc/kallsyms, of a System.map, or of a saved copy of either, and talks
-//! to no kernel: [`crate::source`] does the reading.
+//! of /proc/kallsyms, of a System.map, or of a saved copy of either, or holds
+//! the kernel's own table, a [`SymbolTable`]. Nothing here talks to a kernel:
+//! [`crate::source`] does the reading.
 //!
 //! ```
 //! let text = b"ffffffff81000a30 t __do_sys_getpid\nffffffff81000a30 T __x64_sys_getpid\n";
-//! let symbols = ksyms::kallsyms::Symbols::parse(text.to_vec())?;
+//! let symbols = ksyms::kallsyms::Symbols::parse(text)?;
 //! let names: Vec<_> = symbols.at(0xffff_ffff_8100_0a30).map(|s| s.name).collect();
 //! assert_eq!(names, ["__do_sys_getpid", "__x64_sys_getpid"]);
 //! # Ok::<(), ksyms::kallsyms::ParseError>(())
@@ -16,13 +17,18 @@
 
 mod index;
 mod parse;
+mod plain;
 mod table;
 
-use std::{fmt, ops::Range, sync::OnceLock};
+use std::{fmt, ops::Range};
 
-pub(crate) use index::NameIndex;
-pub(crate) use parse::{Fault, Label, Modules, address, excerpt, hex};
+use index::NameIndex;
+pub(crate) use parse::{
+    Fault, Feed, Label, Lines, SymbolLines, Wanted, address, excerpt, hex, symbol,
+};
 pub use parse::{ParseError, ParseErrorKind};
+pub(crate) use plain::Builder;
+use plain::Plain;
 pub use table::{
     Addresses, Batch, Described, Matches, NameBuffer, Place, Plan, Resolved, Step, SymbolTable,
     TableError, TableErrorKind, TableParts,
@@ -58,29 +64,32 @@ const fn is_text(kind: u8) -> bool {
     matches!(kind, b't' | b'T' | b'w' | b'W')
 }
 
-/// 24 bytes a symbol; the name's bytes are in the table's arena.
-#[derive(Clone, Copy)]
-struct Entry {
-    address: u64,
-    name: u32,
-    /// 0 for the core kernel, else 1 + the index in [`Symbols::modules`].
-    module: u32,
-    name_len: u16,
-    kind: u8,
-}
-
-/// A table of symbols, sorted by address; those at one address keep the order
-/// they had in the text.
+/// The symbols of a kernel and its modules, sorted by address; those at one
+/// address keep the order in which they were given.
 ///
-/// Costs 24 bytes a symbol and the names' own bytes, each followed by a
-/// newline.
+/// The core kernel's may be in a [`SymbolTable`], compressed as the kernel has
+/// them; all that came as text, and those of modules, are kept as they are.
+/// Whichever it is, the answers are the same.
 #[derive(Default)]
 pub struct Symbols {
-    names: String,
-    entries: Vec<Entry>,
-    modules: Vec<Box<str>>,
+    table: Option<SymbolTable>,
+    plain: Plain,
+    runs: Vec<Run>,
     addresses_hidden: bool,
-    by_name: OnceLock<NameIndex>,
+}
+
+/// Symbols that follow each other both here and in a part. Modules lie together
+/// above the core kernel, or below it, so there are two or three runs.
+struct Run {
+    start: usize,
+    part: Part,
+    first: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Table,
+    Plain,
 }
 
 impl Symbols {
@@ -94,43 +103,76 @@ impl Symbols {
     /// symbols, which mark data in code on arm64 and RISC-V (`$d`, `$x.12`),
     /// are no symbols to a user and are left out.
     ///
-    /// `text` becomes the table's own memory: nothing larger than it is
-    /// allocated but the entries, 24 bytes for each line.
+    /// Costs 17 bytes a symbol and the names' own bytes.
     ///
     /// # Errors
     ///
     /// [`ParseError`] names the first line that is not of this form, a text
     /// without a symbol, and a last line without its newline: a file that was
     /// cut off, whose last name may be half a name.
-    pub fn parse(text: Vec<u8>) -> Result<Self, ParseError> {
-        parse::parse(text)
+    pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, ParseError> {
+        let text = text.as_ref();
+        let lines = SymbolLines::new(text.len(), Wanted::default());
+        Feed::new(lines).parse(text)?.finish()
+    }
+
+    /// Takes the core kernel's symbols from its own table, and those of modules
+    /// from `modules`, or all from there.
+    pub(crate) fn new(table: Option<SymbolTable>, modules: Builder) -> Self {
+        Self::of(table, modules.build(), false)
+    }
+
+    fn of(table: Option<SymbolTable>, plain: Plain, addresses_hidden: bool) -> Self {
+        let runs = runs(table.as_ref(), &plain);
+        Self {
+            table,
+            plain,
+            runs,
+            addresses_hidden,
+        }
+    }
+
+    /// The core kernel's own table, where the symbols came with one.
+    #[must_use]
+    pub const fn table(&self) -> Option<&SymbolTable> {
+        self.table.as_ref()
+    }
+
+    /// Opens a batch of lookups, see [`SymbolTable::batch_start`]; `None` where
+    /// there is no table, and names need no looking for.
+    #[must_use]
+    pub fn batch_start(&self) -> Option<Batch<'_>> {
+        self.table.as_ref().map(SymbolTable::batch_start)
     }
 
     /// Whether a module of this name has symbols; `-` and `_` are one.
     #[must_use]
     pub fn has_module(&self, name: &str) -> bool {
         let same = |own: u8, other: u8| own == other || (own == b'_' && other == b'-');
-        self.modules.iter().any(|module| {
+        self.plain.modules().iter().any(|module| {
             module.len() == name.len() && module.bytes().zip(name.bytes()).all(|(a, b)| same(a, b))
         })
     }
 
     /// How many symbols there are, aliases counted each.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.entries.len()
+    pub fn len(&self) -> usize {
+        self.table.as_ref().map_or(0, SymbolTable::len) + self.plain.len()
     }
 
     /// Whether there is no symbol, which only [`Symbols::default`] has.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The symbol at `index`, counted from 0 in address order.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Symbol<'_>> {
-        self.entries.get(index).map(|entry| self.symbol(entry))
+        (index < self.len()).then(|| match self.place(index) {
+            (Some(table), index) => table.symbol(index),
+            (None, index) => self.plain.symbol(index),
+        })
     }
 
     /// Every symbol, in address order.
@@ -138,7 +180,7 @@ impl Symbols {
     pub fn iter(&self) -> Iter<'_> {
         Iter {
             symbols: self,
-            entries: self.entries.iter(),
+            range: 0..self.len(),
         }
     }
 
@@ -146,24 +188,29 @@ impl Symbols {
     ///
     /// A binary search. For address 0, every symbol whose address is hidden.
     pub fn at(&self, address: u64) -> impl Iterator<Item = Symbol<'_>> {
-        let first = self.entries.partition_point(|e| e.address < address);
-        self.entries[first..]
-            .iter()
-            .take_while(move |entry| entry.address == address)
-            .map(|entry| self.symbol(entry))
+        let first = partition(0..self.len(), |index| self.address(index) < address);
+        (first..self.len())
+            .take_while(move |&index| self.address(index) == address)
+            .filter_map(|index| self.get(index))
     }
 
     /// Every symbol of exactly this name, in address order: static functions
     /// often share a name, and modules may repeat one of the core kernel.
     ///
-    /// The first call builds an index of 8 to 12 bytes a symbol; each call
-    /// then costs a hash and a few comparisons.
+    /// In text, the first call builds an index of 8 to 12 bytes a symbol; each
+    /// call then costs a hash and a few comparisons. A table goes about it as
+    /// [`SymbolTable::resolve_batch`] does.
     pub fn named(&self, name: &str) -> impl Iterator<Item = Symbol<'_>> {
-        self.by_name
-            .get_or_init(|| NameIndex::build(self.entries.iter().map(|entry| self.name(entry))))
-            .candidates(name)
-            .filter_map(|index| self.get(index))
-            .filter(move |symbol| symbol.name == name)
+        let mut found: Vec<_> = self
+            .plain
+            .named(name)
+            .map(|index| self.index(Part::Plain, index))
+            .collect();
+        if let Some(table) = &self.table {
+            found.extend(self.indices(table.resolve_batch(&[name]).get(0)));
+            found.sort_unstable();
+        }
+        found.into_iter().filter_map(|index| self.get(index))
     }
 
     /// Whether the kernel hid the addresses: it has text symbols, and each of
@@ -178,33 +225,138 @@ impl Symbols {
         self.addresses_hidden
     }
 
-    /// The index ranges of symbols that share an address, in address order.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        let mut end = 0;
-        self.entries
-            .chunk_by(|a, b| a.address == b.address)
-            .map(move |chunk| {
-                let start = end;
-                end += chunk.len();
-                start..end
-            })
+    /// The symbols among which all are that have one of `names` or begin with
+    /// one of `prefixes`, in address order: those of the table that do, found
+    /// without looking at the rest, and all that are not in it.
+    pub(crate) fn narrowed(&self, names: &[&str], prefixes: &[&str]) -> Vec<usize> {
+        let mut found = Vec::new();
+        if let Some(table) = &self.table {
+            let resolved = table.resolve_batch(names);
+            found.extend(resolved.iter().flat_map(|named| self.indices(named)));
+            for prefix in prefixes {
+                let placed = table.prefixed(prefix).map(|place| table.placed(place));
+                found.extend(placed.map(|index| self.index(Part::Table, index)));
+            }
+        }
+        found.extend((0..self.plain.len()).map(|index| self.index(Part::Plain, index)));
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
-    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
-        Symbol {
-            address: entry.address,
-            kind: entry.kind,
-            name: self.name(entry),
-            module: (entry.module as usize)
-                .checked_sub(1)
-                .map(|module| &*self.modules[module]),
+    /// Takes each of `indices`, which are in order, to the range of symbols
+    /// that share its address; each range comes once.
+    pub(crate) fn groups(
+        &self,
+        indices: impl IntoIterator<Item = usize>,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let mut end = 0;
+        indices.into_iter().filter_map(move |index| {
+            if index < end {
+                return None;
+            }
+            let address = self.address(index);
+            let shared = |&index: &usize| self.address(index) == address;
+            let start = (end..index).rev().take_while(shared).last();
+            end = (index..self.len())
+                .take_while(shared)
+                .last()
+                .unwrap_or(index)
+                + 1;
+            Some(start.unwrap_or(index)..end)
+        })
+    }
+
+    /// The address of the symbol at `index`, which must be one.
+    pub(crate) fn address(&self, index: usize) -> u64 {
+        match self.place(index) {
+            (Some(table), index) => table.address(index),
+            (None, index) => self.plain.address(index),
         }
     }
 
-    fn name(&self, entry: &Entry) -> &str {
-        let start = entry.name as usize;
-        &self.names[start..start + usize::from(entry.name_len)]
+    /// Where the symbol at `index` is: in the table, or else in plain text.
+    fn place(&self, index: usize) -> (Option<&SymbolTable>, usize) {
+        let run = self.runs.partition_point(|run| run.start <= index) - 1;
+        let Run { start, part, first } = self.runs[run];
+        let table = match part {
+            Part::Table => self.table.as_ref(),
+            Part::Plain => None,
+        };
+        (table, first + index - start)
     }
+
+    /// The index of what is at `index` of a part.
+    fn index(&self, part: Part, index: usize) -> usize {
+        self.runs
+            .iter()
+            .rfind(|run| run.part == part && run.first <= index)
+            .map_or(index, |run| run.start + index - run.first)
+    }
+
+    /// The indices of those that have these in the table.
+    fn indices<'i>(&'i self, in_table: &'i [u32]) -> impl Iterator<Item = usize> + 'i {
+        in_table
+            .iter()
+            .map(|&index| self.index(Part::Table, index as usize))
+    }
+}
+
+/// Puts the parts into the order of their addresses; at the same one, the table
+/// comes first.
+fn runs(table: Option<&SymbolTable>, plain: &Plain) -> Vec<Run> {
+    let tables = table.map_or(0, SymbolTable::len);
+    let in_table = |index| table.map_or(0, |table| table.address(index));
+    let mut runs = Vec::new();
+    let (mut from_table, mut from_plain) = (0, 0);
+    loop {
+        let end = if from_plain < plain.len() {
+            let next = plain.address(from_plain);
+            partition(from_table..tables, |index| in_table(index) <= next)
+        } else {
+            tables
+        };
+        if end > from_table {
+            runs.push(Run {
+                start: from_table + from_plain,
+                part: Part::Table,
+                first: from_table,
+            });
+            from_table = end;
+        }
+        let end = if from_table < tables {
+            let next = in_table(from_table);
+            partition(from_plain..plain.len(), |index| plain.address(index) < next)
+        } else {
+            plain.len()
+        };
+        if end == from_plain {
+            return runs;
+        }
+        runs.push(Run {
+            start: from_table + from_plain,
+            part: Part::Plain,
+            first: from_plain,
+        });
+        from_plain = end;
+    }
+}
+
+/// The first of `range` for which `before` no longer holds.
+fn partition(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
+    let Range {
+        start: mut low,
+        end: mut high,
+    } = range;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 impl<'a> IntoIterator for &'a Symbols {
@@ -219,37 +371,38 @@ impl<'a> IntoIterator for &'a Symbols {
 impl fmt::Debug for Symbols {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Symbols")
-            .field("symbols", &self.entries.len())
-            .field("modules", &self.modules.len())
+            .field("symbols", &self.len())
+            .field("modules", &self.plain.modules().len())
+            .field("table", &self.table)
             .field("addresses_hidden", &self.addresses_hidden)
             .finish_non_exhaustive()
     }
 }
 
 /// The symbols of a table in address order, from [`Symbols::iter`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Iter<'a> {
     symbols: &'a Symbols,
-    entries: std::slice::Iter<'a, Entry>,
+    range: Range<usize>,
 }
 
 impl<'a> Iterator for Iter<'a> {
     type Item = Symbol<'a>;
 
     fn next(&mut self) -> Option<Symbol<'a>> {
-        self.entries.next().map(|entry| self.symbols.symbol(entry))
+        self.range.next().and_then(|index| self.symbols.get(index))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.entries.size_hint()
+        self.range.size_hint()
     }
 }
 
 impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.entries
+        self.range
             .next_back()
-            .map(|entry| self.symbols.symbol(entry))
+            .and_then(|index| self.symbols.get(index))
     }
 }
 

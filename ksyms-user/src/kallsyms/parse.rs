@@ -1,8 +1,8 @@
 //! The text form: `ADDRESS TYPE NAME [MODULE]`, a symbol a line.
 
-use std::{collections::HashMap, ops::Range, sync::OnceLock};
+use std::ops::Range;
 
-use super::{Entry, Symbols, is_text};
+use super::{Symbol, Symbols, is_text, plain::Builder};
 
 /// A line that is not what its file consists of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +28,12 @@ pub enum ParseErrorKind {
     /// The last line has no newline at its end, so the file was cut off.
     #[error("the line has no end: the file was cut off here")]
     Truncated,
-    /// The file is larger than a table can hold, 4 GiB.
-    #[error("{0} bytes are more than any kernel's symbols")]
-    TooLarge(usize),
+    /// The names come to more than a table can hold, 4 GiB.
+    #[error("4 GiB of names are more than any kernel has")]
+    TooLarge,
+    /// There are more than 65,535 modules.
+    #[error("65536 modules are more than any kernel has")]
+    TooManyModules,
     /// The line begins with a blank, or is empty.
     #[error("the address is missing")]
     MissingAddress,
@@ -58,8 +61,6 @@ pub enum ParseErrorKind {
     BadModule(String),
 }
 
-const FORMAT: &str = "ADDRESS TYPE NAME [MODULE]";
-
 /// A [`ParseErrorKind`] that has no line yet. In a box, since a parser's time
 /// goes into moving its results, nearly all of which are good.
 pub(crate) struct Fault(Box<ParseErrorKind>);
@@ -83,70 +84,185 @@ impl Fault {
     }
 }
 
-pub(super) fn parse(mut text: Vec<u8>) -> Result<Symbols, ParseError> {
-    let fail = |line, kind| Fault::from(kind).at(line, FORMAT);
-    if u32::try_from(text.len()).is_err() {
-        return Err(fail(1, ParseErrorKind::TooLarge(text.len())));
-    }
-    // The kernel's own lines average 44 bytes.
-    let mut entries = Vec::with_capacity(text.len() / 44);
-    let mut modules = Modules::default();
-    let (mut any_text, mut any_address) = (false, false);
-    let (mut read, mut write, mut line) = (0, 0, 0);
-    while read < text.len() {
-        line += 1;
-        let fields = Fields::parse(&text[read..]).map_err(|fault| fault.at(line, FORMAT))?;
-        let name = read + fields.label.name.start..read + fields.label.name.end;
-        let module = modules
-            .id(&text[read..][fields.label.module])
-            .map_err(|fault| fault.at(line, FORMAT))?;
-        read += fields.label.end;
-        // arm64 and RISC-V: include/linux/module_symbol.h, is_mapping_symbol().
-        if text[name.start] == b'$' {
-            continue;
-        }
-        any_text |= is_text(fields.kind);
-        any_address |= is_text(fields.kind) && fields.address != 0;
-        let len = name.len();
-        entries.push(Entry {
-            address: fields.address,
-            name: offset(write),
-            module,
-            name_len: u16::try_from(len)
-                .map_err(|_| fail(line, ParseErrorKind::NameTooLong(len)))?,
-            kind: fields.kind,
-        });
-        // The names move to the front of the text they came in.
-        text.copy_within(name, write);
-        text[write + len] = b'\n';
-        write += len + 1;
-    }
-    if entries.is_empty() {
-        return Err(fail(1, ParseErrorKind::Empty));
-    }
-    text.truncate(write);
-    text.shrink_to_fit();
-    entries.shrink_to_fit();
-    if !entries.is_sorted_by_key(|entry| entry.address) {
-        entries.sort_by_key(|entry| entry.address);
-    }
-    Ok(Symbols {
-        // Each name was checked on the way, so this does not fail.
-        names: String::from_utf8(text)
-            .map_err(|error| fail(line, ParseErrorKind::InvalidUtf8(error.to_string())))?,
-        entries,
-        modules: modules.names,
-        addresses_hidden: any_text && !any_address,
-        by_name: OnceLock::new(),
-    })
+/// A text that is parsed line by line, as it comes.
+pub(crate) trait Lines {
+    /// The form that a line has.
+    const FORMAT: &'static str;
+
+    /// Takes the line that `text` begins with, and says where it ends; `None`
+    /// when neither it nor any that follows is wanted.
+    fn line(&mut self, text: &[u8]) -> Result<Option<usize>, Fault>;
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "parse() refuses texts of 4 GiB, and numbers of modules are far smaller"
-)]
-const fn offset(at: usize) -> u32 {
-    at as u32
+/// Hands a text to its parser, whole lines of it at a time.
+pub(crate) struct Feed<P> {
+    parser: P,
+    line: usize,
+}
+
+impl<P: Lines> Feed<P> {
+    pub(crate) const fn new(parser: P) -> Self {
+        Self { parser, line: 0 }
+    }
+
+    /// Parses the whole lines that `text` begins with, and says where they
+    /// end: what follows is to be given again, with more behind it. `None` when
+    /// there need be no more.
+    pub(crate) fn feed(&mut self, text: &[u8]) -> Result<Option<usize>, ParseError> {
+        let Some(end) = text.iter().rposition(|&byte| byte == b'\n') else {
+            return Ok(Some(0));
+        };
+        let text = &text[..=end];
+        let mut at = 0;
+        while at < text.len() {
+            self.line += 1;
+            match self.parser.line(&text[at..]) {
+                Ok(Some(end)) => at += end,
+                Ok(None) => return Ok(None),
+                Err(fault) => return Err(fault.at(self.line, P::FORMAT)),
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// The parser, after a [`Feed::feed`] that needs no more.
+    pub(crate) fn into_parser(self) -> P {
+        self.parser
+    }
+
+    /// The parser, when `rest` is what the last [`Feed::feed`] left: nothing,
+    /// or the text was cut off.
+    pub(crate) fn finish(mut self, rest: &[u8]) -> Result<P, ParseError> {
+        if rest.is_empty() {
+            return Ok(self.parser);
+        }
+        let fault = match self.parser.line(rest) {
+            Err(fault) => fault,
+            Ok(_) => ParseErrorKind::Truncated.into(),
+        };
+        Err(fault.at(self.line + 1, P::FORMAT))
+    }
+
+    /// Parses a text that is there as a whole.
+    pub(crate) fn parse(mut self, text: &[u8]) -> Result<P, ParseError> {
+        match self.feed(text)? {
+            Some(end) => self.finish(&text[end..]),
+            None => Ok(self.into_parser()),
+        }
+    }
+}
+
+/// The modules whose lines are wanted beside the core kernel's. The lines of a
+/// module follow each other, behind all of the core kernel's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Those that have not come yet; `None` if all are wanted.
+    left: Option<Vec<Box<[u8]>>>,
+    current: Box<[u8]>,
+}
+
+impl Wanted {
+    /// These modules, by their names or those of their files (`nf-nat`); all of
+    /// them when it is `None`.
+    pub(crate) fn new(modules: Option<&[&str]>) -> Self {
+        let name = |module: &&str| module.replace('-', "_").into_bytes().into();
+        Self {
+            left: modules.map(|modules| modules.iter().map(name).collect()),
+            current: Box::default(),
+        }
+    }
+
+    /// Whether a line of `module` shows that all that is wanted has passed.
+    #[inline]
+    pub(crate) fn have_passed(&mut self, module: &[u8]) -> bool {
+        let Some(left) = &mut self.left else {
+            return false;
+        };
+        if module.is_empty() || *module == *self.current {
+            return false;
+        }
+        if left.is_empty() {
+            return true;
+        }
+        left.retain(|wanted| **wanted != *module);
+        self.current = module.into();
+        false
+    }
+}
+
+/// Parses lines of /proc/kallsyms, System.map or nm(1).
+pub(crate) struct SymbolLines {
+    symbols: Builder,
+    wanted: Wanted,
+    any_text: bool,
+    any_address: bool,
+}
+
+impl SymbolLines {
+    /// A parser for a text of about `bytes` bytes.
+    pub(crate) fn new(bytes: usize, wanted: Wanted) -> Self {
+        Self {
+            // The kernel's own lines average 44 bytes.
+            symbols: Builder::with_room_for(bytes / 44),
+            wanted,
+            any_text: false,
+            any_address: false,
+        }
+    }
+
+    /// The table; that there is no symbol is an error.
+    pub(crate) fn finish(self) -> Result<Symbols, ParseError> {
+        if self.symbols.is_empty() {
+            return Err(Fault::from(ParseErrorKind::Empty).at(1, Self::FORMAT));
+        }
+        let hidden = self.any_text && !self.any_address;
+        Ok(Symbols::of(None, self.symbols.build(), hidden))
+    }
+}
+
+impl Lines for SymbolLines {
+    const FORMAT: &'static str = "ADDRESS TYPE NAME [MODULE]";
+
+    #[inline]
+    fn line(&mut self, text: &[u8]) -> Result<Option<usize>, Fault> {
+        let fields = Fields::parse(text)?;
+        let name = &text[fields.label.name];
+        let module = &text[fields.label.module];
+        if self.wanted.have_passed(module) {
+            return Ok(None);
+        }
+        // arm64 and RISC-V: include/linux/module_symbol.h, is_mapping_symbol().
+        if name[0] != b'$' {
+            let is_text = is_text(fields.kind);
+            self.any_text |= is_text;
+            self.any_address |= is_text && fields.address != 0;
+            self.symbols
+                .push_line(fields.address, fields.kind, name, module)?;
+        }
+        Ok(Some(fields.label.end))
+    }
+}
+
+/// Parses the line of /proc/kallsyms that `text` begins with, and says where it
+/// ends.
+pub(crate) fn symbol(text: &[u8]) -> Result<(Symbol<'_>, usize), Fault> {
+    let Fields {
+        address,
+        kind,
+        label,
+    } = Fields::parse(text)?;
+    let module = &text[label.module];
+    let symbol = Symbol {
+        address,
+        kind,
+        name: utf8(&text[label.name])?,
+        module: (!module.is_empty()).then(|| utf8(module)).transpose()?,
+    };
+    Ok((symbol, label.end))
+}
+
+pub(super) fn utf8(text: &[u8]) -> Result<&str, Fault> {
+    str::from_utf8(text).map_err(|_| ParseErrorKind::InvalidUtf8(excerpt(text)).into())
 }
 
 /// The fields of one line; the ranges count from its start.
@@ -158,7 +274,21 @@ struct Fields {
 
 impl Fields {
     /// Parses the line that `text` begins with.
+    #[inline]
     fn parse(text: &[u8]) -> Result<Self, Fault> {
+        // As the kernel has it: 16 digits, a space, a letter, a space.
+        if let Some((digits, &[b' ', kind, b' '])) = text
+            .split_first_chunk::<16>()
+            .and_then(|(digits, rest)| Some((digits, rest.first_chunk::<3>()?)))
+            && kind.is_ascii_graphic()
+            && let Some(address) = hex16(*digits)
+        {
+            return Ok(Self {
+                address,
+                kind,
+                label: Label::parse(text, 19)?,
+            });
+        }
         let (address, at) = address(text)?;
         let start = skip_blanks(text, at);
         let end = start + field_len(&text[start..])?;
@@ -188,15 +318,29 @@ pub(crate) struct Label {
 
 impl Label {
     /// Parses the rest of the line, from `text[at..]` on.
+    #[inline]
     pub(crate) fn parse(text: &[u8], at: usize) -> Result<Self, Fault> {
         let start = skip_blanks(text, at);
-        let name = start..start + field_len(&text[start..])?;
+        let field = Field::at(&text[start..])?;
+        let name = start..start + field.len;
         if name.is_empty() {
             return Err(ParseErrorKind::MissingName.into());
         }
-        if !text[name.clone()].is_ascii() && str::from_utf8(&text[name.clone()]).is_err() {
-            return Err(ParseErrorKind::InvalidUtf8(excerpt(&text[name])).into());
+        if !field.is_ascii {
+            utf8(&text[name.clone()])?;
         }
+        // Most lines of the core kernel's.
+        if text[name.end] == b'\n' {
+            return Ok(Self {
+                module: name.end..name.end,
+                end: name.end + 1,
+                name,
+            });
+        }
+        Self::with_module(text, name)
+    }
+
+    fn with_module(text: &[u8], name: Range<usize>) -> Result<Self, Fault> {
         let mut at = skip_blanks(text, name.end);
         let bad_module = |from: usize| ParseErrorKind::BadModule(excerpt(&text[from..])).into();
         let mut module = at..at;
@@ -253,44 +397,75 @@ pub(crate) fn hex(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The 16 digits of a 64-bit kernel, all at once.
+/// The 16 digits of a 64-bit kernel, eight at once.
+#[inline]
 fn hex16(digits: [u8; 16]) -> Option<u64> {
-    let mut value = 0;
-    let mut valid = true;
-    for digit in digits {
-        let decimal = digit.wrapping_sub(b'0');
-        // Both cases, and nothing else, end up at 0 to 5.
-        let letter = (digit | 0x20).wrapping_sub(b'a');
-        let nibble = if decimal < 10 {
-            decimal
-        } else {
-            letter.wrapping_add(10)
-        };
-        valid &= decimal < 10 || letter < 6;
-        value = value << 4 | u64::from(nibble & 15);
-    }
-    valid.then_some(value)
+    let (words, _) = digits.as_chunks::<8>();
+    let [high, low] = [hex8(words[0])?, hex8(words[1])?];
+    Some(u64::from(high) << 32 | u64::from(low))
 }
 
-/// The length of the field that `text` begins with: up to the first blank,
-/// control character or end of line. A file that ends within it is cut off.
-fn field_len(text: &[u8]) -> Result<usize, Fault> {
-    // Eight bytes at a time. A byte below 0x21 borrows when 0x21 is taken from
-    // it, which sets its high bit; the lowest byte so marked is right, whatever
-    // the borrow does to those above.
+/// Eight digits, each in its byte of a word, the first in the highest.
+#[inline]
+fn hex8(digits: [u8; 8]) -> Option<u32> {
     const EACH: u64 = 0x0101_0101_0101_0101;
-    let (words, tail) = text.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let ends = word.wrapping_sub(EACH * 0x21) & !word & (EACH * 0x80);
-        if ends != 0 {
-            return Ok(index * 8 + ends.trailing_zeros() as usize / 8);
-        }
+    let digits = u64::from_be_bytes(digits);
+    // What a letter is more than the digit of the same low four bits: bit 6.
+    let is_letter = digits >> 6 & EACH;
+    let nibbles = (digits & (EACH * 0x0f)) + is_letter * 9;
+    // The characters that these are in lower case must be those that there are.
+    let is_above_9 = (nibbles + EACH * 6) >> 4 & EACH;
+    let lower = digits | is_letter << 5;
+    if nibbles & (EACH * 0xf0) != 0 || nibbles + EACH * 0x30 + is_above_9 * 0x27 != lower {
+        return None;
     }
-    tail.iter()
-        .position(|&byte| byte <= b' ')
-        .map(|position| words.len() * 8 + position)
-        .ok_or_else(|| ParseErrorKind::Truncated.into())
+    let pairs = (nibbles | nibbles >> 4) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    Some(((fours | fours >> 16) & 0xffff_ffff) as u32)
+}
+
+/// The field that a text begins with: up to the first blank, control character
+/// or end of line.
+struct Field {
+    len: usize,
+    /// Whether it is ASCII; not told when something behind it is not.
+    is_ascii: bool,
+}
+
+impl Field {
+    /// A file that ends within a field is cut off.
+    #[inline]
+    fn at(text: &[u8]) -> Result<Self, Fault> {
+        // Eight bytes at a time. A byte below 0x21 borrows when 0x21 is taken
+        // from it, which sets its high bit; the lowest byte so marked is right,
+        // whatever the borrow does to those above.
+        const EACH: u64 = 0x0101_0101_0101_0101;
+        let (words, tail) = text.as_chunks::<8>();
+        let mut all = 0;
+        for (index, word) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*word);
+            all |= word;
+            let ends = word.wrapping_sub(EACH * 0x21) & !word & (EACH * 0x80);
+            if ends != 0 {
+                return Ok(Self {
+                    len: index * 8 + ends.trailing_zeros() as usize / 8,
+                    is_ascii: all & (EACH * 0x80) == 0,
+                });
+            }
+        }
+        let len = tail
+            .iter()
+            .position(|&byte| byte <= b' ')
+            .ok_or_else(|| Fault::from(ParseErrorKind::Truncated))?;
+        Ok(Self {
+            len: words.len() * 8 + len,
+            is_ascii: all & (EACH * 0x80) == 0 && tail[..len].is_ascii(),
+        })
+    }
+}
+
+fn field_len(text: &[u8]) -> Result<usize, Fault> {
+    Field::at(text).map(|field| field.len)
 }
 
 /// The first position from `at` on that is neither space nor tab.
@@ -310,36 +485,4 @@ pub(crate) fn excerpt(text: &[u8]) -> String {
         .take(32)
         .flat_map(char::escape_debug)
         .collect()
-}
-
-/// Numbers for module names: 0 is the core kernel, 1 the first of `names`.
-#[derive(Default)]
-pub(crate) struct Modules {
-    pub(crate) names: Vec<Box<str>>,
-    ids: HashMap<Box<str>, u32>,
-    last: u32,
-}
-
-impl Modules {
-    /// The number of `name`, a new one if need be. The lines of a module
-    /// follow each other, so that most calls compare once.
-    pub(crate) fn id(&mut self, name: &[u8]) -> Result<u32, Fault> {
-        if name.is_empty() {
-            return Ok(0);
-        }
-        let last = (self.last as usize).checked_sub(1);
-        if last.is_some_and(|last| self.names[last].as_bytes() == name) {
-            return Ok(self.last);
-        }
-        let name = str::from_utf8(name).map_err(|_| ParseErrorKind::InvalidUtf8(excerpt(name)))?;
-        self.last = if let Some(&id) = self.ids.get(name) {
-            id
-        } else {
-            self.names.push(name.into());
-            let id = offset(self.names.len());
-            self.ids.insert(name.into(), id);
-            id
-        };
-        Ok(self.last)
-    }
 }

@@ -75,9 +75,9 @@ impl Glob {
             }))
     }
 
-    /// Whether `literal` is what names have to begin with.
-    pub(super) fn starts_with(&self, literal: &str) -> bool {
-        self.prefix == literal
+    /// What a name must begin with; empty if that may be anything.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Whether `literal` is what names have to end with.

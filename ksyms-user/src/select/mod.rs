@@ -131,10 +131,12 @@ pub fn select<'a>(
     traceable: &Traceable,
     patterns: &Patterns,
 ) -> Selection<'a> {
+    // Until the last target is found.
+    let _batch = symbols.batch_start();
     let mut selection = Selection::default();
     let mut used = vec![false; patterns.positive.len()];
     let mut prober = Prober::new(traceable, symbols);
-    for_each_function(symbols, |names, next| {
+    for_each_function(symbols, &patterns.positive.scope(), |names, next| {
         let mut shown = None;
         for (position, symbol) in names.iter().enumerate() {
             if patterns.positive.matches_noting(symbol, &mut used) && shown.is_none() {
@@ -172,25 +174,60 @@ pub fn select<'a>(
     selection
 }
 
-/// Calls `visit` for each function, in address order, with its names and the
-/// address of the following symbol.
+/// Which symbols have to be looked at.
+enum Scope<'p> {
+    All,
+    /// Those that have one of `names` or begin with one of `prefixes`, and all
+    /// of modules.
+    Narrow {
+        names: Vec<&'p str>,
+        prefixes: Vec<&'p str>,
+    },
+}
+
+impl Scope<'_> {
+    const fn is_empty(&self) -> bool {
+        match self {
+            Self::All => false,
+            Self::Narrow { names, prefixes } => names.is_empty() && prefixes.is_empty(),
+        }
+    }
+
+    /// The indices of these symbols, and maybe of more, in order.
+    fn indices(&self, symbols: &Symbols) -> Box<dyn Iterator<Item = usize>> {
+        match self {
+            Self::Narrow { names, prefixes } if symbols.table().is_some() => {
+                Box::new(symbols.narrowed(names, prefixes).into_iter())
+            }
+            _ => Box::new(0..symbols.len()),
+        }
+    }
+}
+
+/// Calls `visit` for each function within `scope`, in address order, with its
+/// names and the address of the following symbol.
 ///
 /// Symbols whose address is hidden share no code, only that nobody says where
 /// it is, so each is visited alone.
-fn for_each_function<'a>(symbols: &'a Symbols, mut visit: impl FnMut(&[Symbol<'a>], u64)) {
+fn for_each_function<'a>(
+    symbols: &'a Symbols,
+    scope: &Scope<'_>,
+    mut visit: impl FnMut(&[Symbol<'a>], u64),
+) {
     let mut names = Vec::new();
-    let mut groups = symbols.groups().peekable();
-    while let Some(group) = groups.next() {
+    for group in symbols.groups(scope.indices(symbols)) {
+        let end = group.end;
         names.clear();
         names.extend(
             group
                 .filter_map(|index| symbols.get(index))
                 .filter(Symbol::is_text),
         );
-        let next = groups
-            .peek()
-            .and_then(|group| symbols.get(group.start))
-            .map_or(u64::MAX, |symbol| symbol.address);
+        let next = if end < symbols.len() {
+            symbols.address(end)
+        } else {
+            u64::MAX
+        };
         match names.first() {
             None => {}
             Some(first) if first.address == 0 => names.chunks(1).for_each(|name| visit(name, next)),
@@ -206,11 +243,19 @@ fn reject_data<'a>(
     used: &mut [bool],
     selection: &mut Selection<'a>,
 ) {
-    if patterns.positive.all_exact_used(used) {
+    let scope = Scope::Narrow {
+        names: patterns.positive.unused_names(used).collect(),
+        prefixes: Vec::new(),
+    };
+    if scope.is_empty() {
         return;
     }
     let texts = used.to_vec();
-    for symbol in symbols.iter().filter(|symbol| !symbol.is_text()) {
+    for symbol in scope
+        .indices(symbols)
+        .filter_map(|index| symbols.get(index))
+        .filter(|symbol| !symbol.is_text())
+    {
         let mut missed = false;
         for index in patterns.positive.exact(&symbol) {
             if !texts[index] {

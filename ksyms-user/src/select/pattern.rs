@@ -11,7 +11,10 @@ use std::{
 
 use regex::Regex;
 
-use super::glob::{Glob, GlobError};
+use super::{
+    Scope,
+    glob::{Glob, GlobError},
+};
 use crate::kallsyms::Symbol;
 
 /// What the core kernel is called where a pattern asks for a module.
@@ -141,6 +144,19 @@ impl Patterns {
             .map(|pattern| pattern.text.as_str())
     }
 
+    /// The modules in which functions are meant; `None` when that may be any.
+    #[must_use]
+    pub fn modules(&self) -> Option<Vec<&str>> {
+        let mut modules = Vec::new();
+        for pattern in &self.positive.patterns {
+            match pattern.module.as_ref()?.literal()? {
+                CORE => {}
+                module => modules.push(module),
+            }
+        }
+        Some(modules)
+    }
+
     /// Whether some positive pattern means every function of the kernel: `*`.
     #[must_use]
     pub fn takes_everything(&self) -> bool {
@@ -201,6 +217,14 @@ impl NamePattern {
         }
     }
 
+    /// What every name that matches begins with.
+    fn prefix(&self) -> &str {
+        match self {
+            Self::Glob(glob) => glob.prefix(),
+            Self::Regex(_) => "",
+        }
+    }
+
     fn is_everything(&self) -> bool {
         match self {
             Self::Glob(glob) => glob.is_everything(),
@@ -248,9 +272,15 @@ impl Pattern {
     }
 
     fn matches_module(&self, symbol: &Symbol<'_>) -> bool {
-        self.module
-            .as_ref()
-            .is_none_or(|module| module.matches(symbol.module.unwrap_or(CORE)))
+        self.may_be_in(symbol.module.unwrap_or(CORE))
+    }
+
+    fn may_be_in_core(&self) -> bool {
+        self.may_be_in(CORE)
+    }
+
+    fn may_be_in(&self, module: &str) -> bool {
+        self.module.as_ref().is_none_or(|glob| glob.matches(module))
     }
 }
 
@@ -325,9 +355,33 @@ impl PatternSet {
         any
     }
 
-    /// Whether each pattern without a wildcard is noted in `used`.
-    pub(super) fn all_exact_used(&self, used: &[bool]) -> bool {
-        self.exact.values().flatten().all(|&index| used[index])
+    /// The names of patterns without a wildcard that are not noted in `used`.
+    pub(super) fn unused_names(&self, used: &[bool]) -> impl Iterator<Item = &str> {
+        self.exact
+            .iter()
+            .filter(|(_, patterns)| patterns.iter().any(|&index| !used[index]))
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// The symbols of the core kernel that can match at all.
+    pub(super) fn scope(&self) -> Scope<'_> {
+        let in_core = |&index: &usize| self.patterns[index].may_be_in_core();
+        let mut prefixes = Vec::new();
+        for &index in self.wild.iter().filter(|index| in_core(index)) {
+            match self.patterns[index].name.prefix() {
+                "" => return Scope::All,
+                prefix => prefixes.push(prefix),
+            }
+        }
+        Scope::Narrow {
+            names: self
+                .exact
+                .iter()
+                .filter(|(_, patterns)| patterns.iter().any(in_core))
+                .map(|(name, _)| name.as_str())
+                .collect(),
+            prefixes,
+        }
     }
 
     /// The patterns without a wildcard that match.

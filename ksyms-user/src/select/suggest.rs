@@ -3,7 +3,7 @@
 use strsim::osa_distance;
 
 use super::{
-    Reason, for_each_function,
+    Reason, Scope, for_each_function,
     glob::Glob,
     pattern::{CORE, split_module},
 };
@@ -55,7 +55,7 @@ pub fn suggest<'a>(
     }
     let mut prober = Prober::new(traceable, symbols);
     let mut near = Vec::new();
-    for_each_function(symbols, |names, next| {
+    for_each_function(symbols, &Scope::All, |names, next| {
         for symbol in names {
             let distances = needles.iter().filter_map(|n| n.distance(symbol.name));
             let Some(distance) = distances.min() else {
@@ -106,7 +106,7 @@ impl Needle {
             (literal, Place::Whole)
         } else {
             let literal = glob.literals().max_by_key(|literal| literal.len())?;
-            let place = if glob.starts_with(literal) {
+            let place = if glob.prefix() == literal {
                 Place::Start
             } else if glob.ends_with(literal) {
                 Place::End

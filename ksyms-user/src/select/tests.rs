@@ -8,7 +8,7 @@ use super::*;
 use crate::source::{Locations, Names};
 
 fn symbols(text: &str) -> Symbols {
-    Symbols::parse(text.into()).unwrap()
+    Symbols::parse(text).unwrap()
 }
 
 fn locations(addresses: impl Into<Vec<u64>>) -> Traceable {
@@ -16,7 +16,7 @@ fn locations(addresses: impl Into<Vec<u64>>) -> Traceable {
 }
 
 fn names(text: &str) -> Traceable {
-    Traceable::Names(Names::parse(text.into()).unwrap())
+    Traceable::Names(Box::new(Names::parse(text).unwrap()))
 }
 
 /// ftrace knows each text symbol's entry.
@@ -751,13 +751,13 @@ fn no_more_than_five_names_each_once() {
         .map(|n| format!("{n}0 t f_name_{n}\n"))
         .collect::<Vec<_>>()
         .concat();
-    let symbols = Symbols::parse(text.into()).unwrap();
+    let symbols = Symbols::parse(text).unwrap();
     assert_eq!(suggested(&symbols, "f_name_x").len(), 5);
 }
 
 #[test]
 fn modules_that_are_not_loaded_are_named() {
-    let symbols = Symbols::parse(b"ffffffffc0000000 t f\t[nf_nat]\n".to_vec()).unwrap();
+    let symbols = Symbols::parse("ffffffffc0000000 t f\t[nf_nat]\n").unwrap();
     let unmatched = ["nf-nat:x", "tun:*", "*x:y", "vmlinux:z", "a::b", "plain"].map(str::to_owned);
     assert_eq!(missing_modules(&symbols, &unmatched), ["tun"]);
 }

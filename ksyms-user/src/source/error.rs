@@ -73,6 +73,23 @@ pub enum SourceError {
         /// The file.
         path: PathBuf,
     },
+    /// A saved copy is of another kernel, or was made before the last boot,
+    /// when the kernel was loaded elsewhere.
+    #[error(
+        "{} is not of the running kernel as it was loaded: {name} is at {address:#x}, and there {}; \
+         save /proc/kallsyms again as root", path.display(),
+        there.map_or_else(|| "is no such symbol".to_owned(), |there| format!("at {there:#x}"))
+    )]
+    OtherKernel {
+        /// The file.
+        path: PathBuf,
+        /// A function.
+        name: String,
+        /// Its address in the running kernel.
+        address: u64,
+        /// Its address in the file, if it is there.
+        there: Option<u64>,
+    },
     /// A line of a file is not of the form it should have.
     #[error("{}:{} cannot be read as what it should be; read it again, or name another file",
         path.display(), source.line)]
@@ -89,7 +106,7 @@ pub enum SourceError {
         /// The file.
         path: PathBuf,
         /// The limit, in bytes.
-        limit: u64,
+        limit: usize,
     },
     /// The kernel's memory does not hold what it should; its text files may.
     #[error("{} does not hold what it should; try again, or use /proc/kallsyms and tracefs",
@@ -123,6 +140,7 @@ impl SourceError {
             | Self::Unavailable { .. }
             | Self::AddressesHidden(_) => true,
             Self::NoAddresses { .. }
+            | Self::OtherKernel { .. }
             | Self::Malformed { .. }
             | Self::TooLarge { .. }
             | Self::Kcore { .. }

@@ -17,10 +17,14 @@ use super::{
     SourceError,
     lockdown::{Lockdown, lockdown},
 };
+use crate::kallsyms::{Feed, Lines};
 
 /// More than any symbol table: the largest kernels with all their modules come
 /// to 30 MB. Keeps `/dev/zero` from filling the memory.
-const MAX_TEXT_BYTES: u64 = 256 << 20;
+pub(super) const MAX_TEXT_BYTES: usize = 256 << 20;
+
+/// More than any line: names have up to 65,535 bytes.
+const MAX_LINE_BYTES: usize = 128 << 10;
 
 const NO_TRACING: &str = "use one with CONFIG_FTRACE and CONFIG_DYNAMIC_FTRACE";
 
@@ -171,29 +175,50 @@ impl Mount {
     }
 }
 
-/// Reads a whole file, up to [`MAX_TEXT_BYTES`].
-pub(super) fn read_path(path: &Path) -> Result<Vec<u8>, SourceError> {
-    let fail = |call| {
-        move |source| SourceError::Io {
-            call,
-            path: path.into(),
-            source,
-        }
+/// Parses `file` while it is read, which spares its text the way out of the
+/// CPU's caches and back.
+pub(super) fn parse_lines<P: Lines>(
+    mut file: impl Read,
+    path: &Path,
+    lines: P,
+) -> Result<P, SourceError> {
+    let malformed = |source| SourceError::Malformed {
+        path: path.into(),
+        source,
     };
-    let file = File::open(path).map_err(fail("open"))?;
-    read_limited(file, MAX_TEXT_BYTES)
-        .map_err(fail("read"))?
-        .ok_or_else(|| SourceError::TooLarge {
-            path: path.into(),
-            limit: MAX_TEXT_BYTES,
-        })
-}
-
-/// Reads everything; `None` when that is more than `limit` bytes.
-pub(super) fn read_limited(reader: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
-    let mut text = Vec::new();
-    reader.take(limit + 1).read_to_end(&mut text)?;
-    Ok((text.len() as u64 <= limit).then_some(text))
+    let mut feed = Feed::new(lines);
+    let mut buffer = vec![0; MAX_LINE_BYTES];
+    // How much of it waits for the rest of its line.
+    let mut rest = 0;
+    let mut total = 0;
+    loop {
+        let read = match file.read(&mut buffer[rest..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result.map_err(|source| SourceError::Io {
+                call: "read",
+                path: path.into(),
+                source,
+            })?,
+        };
+        total += read;
+        if total > MAX_TEXT_BYTES {
+            return Err(SourceError::TooLarge {
+                path: path.into(),
+                limit: MAX_TEXT_BYTES,
+            });
+        }
+        let text = &buffer[..rest + read];
+        let Some(end) = feed.feed(text).map_err(malformed)? else {
+            return Ok(feed.into_parser());
+        };
+        // At the end of the file, or if this is no line.
+        if read == 0 || text.len() - end == buffer.len() {
+            return feed.finish(&text[end..]).map_err(malformed);
+        }
+        rest = text.len() - end;
+        let text = end..text.len();
+        buffer.copy_within(text, 0);
+    }
 }
 
 /// tracefs, where ftrace and trace events are controlled.
@@ -273,10 +298,10 @@ impl Tracefs {
             .map_err(SourceError::kernel)
     }
 
-    /// Reads a whole file; `None` when there is none of that name.
-    pub(super) fn read_if_exists(&self, name: &str) -> Result<Option<Vec<u8>>, SourceError> {
-        match self.read(name) {
-            Ok(text) => Ok(Some(text)),
+    /// Opens a file to be read; `None` when there is none of that name.
+    pub(super) fn open_if_exists(&self, name: &str) -> Result<Option<File>, SourceError> {
+        match self.open_file(name, OFlags::RDONLY) {
+            Ok(file) => Ok(Some(file)),
             Err(SourceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Ok(None)
             }

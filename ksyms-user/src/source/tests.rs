@@ -6,7 +6,7 @@ use std::{
 use rustix::io::Errno;
 
 use super::{files::Failure, *};
-use crate::kallsyms::ParseErrorKind;
+use crate::kallsyms::{ParseErrorKind, SymbolLines, Symbols, Wanted};
 
 #[test]
 fn lockdown_levels() {
@@ -139,11 +139,76 @@ fn saved_copies() {
 
 #[test]
 fn endless_files_are_not_read_to_their_end() {
-    let read = |len, limit| files::read_limited(io::repeat(b'x').take(len), limit).unwrap();
-    assert_eq!(read(99, 100).map(|text| text.len()), Some(99));
-    assert_eq!(read(100, 100).map(|text| text.len()), Some(100));
-    assert_eq!(read(101, 100), None);
-    assert_eq!(files::read_limited(io::repeat(0), 100).unwrap(), None);
+    let error = kallsyms_from("/dev/zero").unwrap_err();
+    assert!(
+        matches!(&error, SourceError::Malformed { source, .. } if source.line == 1),
+        "{error:?}"
+    );
+    // Lines that leave nothing behind.
+    let line = format!("10 t ${}\n", "x".repeat(60_000));
+    let endless = Endless(line.into_bytes(), 0);
+    let lines = SymbolLines::new(0, Wanted::default());
+    let error = files::parse_lines(endless, "endless".as_ref(), lines);
+    assert!(matches!(error, Err(SourceError::TooLarge { .. })));
+}
+
+/// The same again and again.
+struct Endless(Vec<u8>, usize);
+
+impl Read for Endless {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let len = (&self.0[self.1..]).read(into)?;
+        self.1 = (self.1 + len) % self.0.len();
+        Ok(len)
+    }
+}
+
+/// Lines come in any pieces.
+#[test]
+fn lines_are_parsed_as_they_are_read() {
+    struct Pieces<'t>(&'t [u8], usize);
+    impl Read for Pieces<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let len = self.1.min(into.len());
+            self.0.read(&mut into[..len])
+        }
+    }
+    let text = b"10 t f\n20 T longer_name\t[m]\r\n30 D g\n";
+    let whole = Symbols::parse(text).unwrap();
+    for piece in 1..=text.len() {
+        let lines = SymbolLines::new(0, Wanted::default());
+        let parsed = files::parse_lines(Pieces(text, piece), "pieces".as_ref(), lines);
+        assert!(parsed.unwrap().finish().unwrap().iter().eq(&whole));
+    }
+    let cut = Pieces(&text[..text.len() - 1], 7);
+    let lines = SymbolLines::new(0, Wanted::default());
+    let error = files::parse_lines(cut, "cut".as_ref(), lines);
+    assert!(
+        matches!(&error, Err(SourceError::Malformed { source, .. }) if source.line == 3),
+        "{:?}",
+        error.err()
+    );
+}
+
+/// The lines of modules are the slow ones.
+#[test]
+fn reading_ends_behind_the_wanted_modules() {
+    let text =
+        b"10 t f\n20 t a1\t[a]\n21 t a2\t[a]\n30 t b1\t[nf_b]\n31 t b2\t[nf_b]\n40 t c\t[c]\n";
+    for (modules, names) in [
+        (Some(&[][..]), &["f"][..]),
+        (Some(&["a"]), &["f", "a1", "a2"]),
+        (Some(&["nf-b"]), &["f", "a1", "a2", "b1", "b2"]),
+        (Some(&["nf_b", "a"]), &["f", "a1", "a2", "b1", "b2"]),
+        (Some(&["absent"]), &["f", "a1", "a2", "b1", "b2", "c"]),
+        (None, &["f", "a1", "a2", "b1", "b2", "c"]),
+    ] {
+        let lines = SymbolLines::new(0, Wanted::new(modules));
+        let parsed = files::parse_lines(&text[..], "text".as_ref(), lines).unwrap();
+        let symbols = parsed.finish().unwrap();
+        let found: Vec<_> = symbols.iter().map(|symbol| symbol.name).collect();
+        assert_eq!(found, names, "{modules:?}");
+    }
 }
 
 #[test]
@@ -207,8 +272,7 @@ fn a_location_belongs_to_the_function_whose_entry_it_is_at() {
 fn names() {
     let names = Names::parse(
         b"t_stop\nicap_read [xclmgmt]\nicap_read [xocl]\nt_stop\n\
-          __ftrace_invalid_address___80\ntry_to_wake_up\r\n"
-            .to_vec(),
+          __ftrace_invalid_address___80\ntry_to_wake_up\r\n",
     )
     .unwrap();
     for (name, module, count) in [
@@ -224,18 +288,18 @@ fn names() {
     ] {
         assert_eq!(names.count(name, module), count, "{name} {module:?}");
     }
-    assert_eq!(Traceable::Names(names).function_count(), Some(5));
+    assert_eq!(Traceable::Names(Box::new(names)).function_count(), Some(5));
     assert_eq!(Traceable::Unknown.function_count(), None);
     assert_eq!(
         Traceable::Locations(Locations::new(vec![2, 1, 2])).function_count(),
         Some(2)
     );
-    let error = Names::parse(b"f\ng h\n".to_vec()).unwrap_err();
+    let error = Names::parse(b"f\ng h\n").unwrap_err();
     assert_eq!(
         (error.line, error.kind),
         (2, ParseErrorKind::BadModule("h".into()))
     );
-    let error = Names::parse(b"f\ng\nh".to_vec()).unwrap_err();
+    let error = Names::parse(b"f\ng\nh").unwrap_err();
     assert_eq!((error.line, error.kind), (3, ParseErrorKind::Truncated));
 }
 

@@ -2,9 +2,9 @@
 
 use rustix::io::Errno;
 
-use super::{SourceError, Tracefs};
+use super::{SourceError, Tracefs, files::parse_lines};
 use crate::kallsyms::{
-    Fault, Label, Modules, NameIndex, ParseError, ParseErrorKind, Symbol, Symbols, address,
+    Builder, Fault, Feed, Label, Lines, ParseError, Symbol, Symbols, Wanted, address,
 };
 
 /// How far behind a function's first byte ftrace's location may lie. x86 has
@@ -31,7 +31,7 @@ pub enum Traceable {
     /// By address: kernel 6.5 and later.
     Locations(Locations),
     /// By name and module: kernels before 6.5.
-    Names(Names),
+    Names(Box<Names>),
 }
 
 impl Traceable {
@@ -46,15 +46,24 @@ impl Traceable {
     /// what reading and parsing a file can come to. Never [`Self::Unknown`]:
     /// who can go on with it does.
     pub fn read(tracefs: &Tracefs) -> Result<Self, SourceError> {
+        Self::read_wanted(tracefs, None)
+    }
+
+    /// [`Self::read`], of which only the functions of these modules and of the
+    /// core kernel are wanted; all when it is `None`.
+    pub(super) fn read_wanted(
+        tracefs: &Tracefs,
+        modules: Option<&[&str]>,
+    ) -> Result<Self, SourceError> {
         let unavailable = |file, advice| SourceError::Unavailable {
-            call: "read",
+            call: "open",
             path: tracefs.path(file),
             advice,
             source: None,
         };
         // kernel/trace/ftrace.c, ftrace_kill(): after that, opening the lists
         // says ENODEV.
-        let read = |file| match tracefs.read_if_exists(file) {
+        let open = |file| match tracefs.open_if_exists(file) {
             Err(SourceError::Io { source, .. })
                 if source.raw_os_error() == Some(Errno::NODEV.raw_os_error()) =>
             {
@@ -62,25 +71,21 @@ impl Traceable {
             }
             result => result,
         };
-        let (file, text) = if let Some(text) = read(WITH_ADDRESSES)? {
-            (WITH_ADDRESSES, text)
-        } else if let Some(text) = read(NAMES_ONLY)? {
-            (NAMES_ONLY, text)
+        let wanted = Wanted::new(modules);
+        if let Some(file) = open(WITH_ADDRESSES)? {
+            let lines = LocationLines::new(wanted);
+            let lines = parse_lines(file, &tracefs.path(WITH_ADDRESSES), lines)?;
+            Ok(Self::Locations(Locations::new(lines.addresses)))
+        } else if let Some(file) = open(NAMES_ONLY)? {
+            let lines = NameLines::new(wanted);
+            let lines = parse_lines(file, &tracefs.path(NAMES_ONLY), lines)?;
+            Ok(Self::Names(Box::new(lines.finish())))
         } else {
-            return Err(unavailable(
+            Err(unavailable(
                 NAMES_ONLY,
                 "use one with CONFIG_DYNAMIC_FTRACE",
-            ));
-        };
-        let parsed = if file == WITH_ADDRESSES {
-            Locations::parse(&text).map(Self::Locations)
-        } else {
-            Names::parse(text).map(Self::Names)
-        };
-        parsed.map_err(|source| SourceError::Malformed {
-            path: tracefs.path(file),
-            source,
-        })
+            ))
+        }
     }
 
     /// How many functions ftrace lists, where it can be told.
@@ -89,7 +94,7 @@ impl Traceable {
         match self {
             Self::Unknown => None,
             Self::Locations(locations) => Some(locations.addresses.len()),
-            Self::Names(names) => Some(names.entries.len()),
+            Self::Names(names) => Some(names.functions.len()),
         }
     }
 }
@@ -184,20 +189,8 @@ impl Locations {
     ///
     /// [`ParseError`] names the first line that is not of this form.
     pub fn parse(text: &[u8]) -> Result<Self, ParseError> {
-        let mut addresses = Vec::with_capacity(text.len() / 40);
-        let mut rest = text;
-        let mut line = 0;
-        while !rest.is_empty() {
-            line += 1;
-            let (address, label) = address(rest)
-                .and_then(|(address, at)| Ok((address, Label::parse(rest, at)?)))
-                .map_err(|fault| fault.at(line, "ADDRESS NAME [MODULE]"))?;
-            if !rest[label.name].starts_with(INVALID_FUNCTION) {
-                addresses.push(address);
-            }
-            rest = &rest[label.end..];
-        }
-        Ok(Self::new(addresses))
+        let lines = LocationLines::new(Wanted::default());
+        Ok(Self::new(Feed::new(lines).parse(text)?.addresses))
     }
 
     /// The addresses, sorted, each once.
@@ -216,21 +209,45 @@ impl Locations {
     }
 }
 
+/// Parses lines of `available_filter_functions_addrs`.
+struct LocationLines {
+    addresses: Vec<u64>,
+    wanted: Wanted,
+}
+
+impl LocationLines {
+    const fn new(wanted: Wanted) -> Self {
+        Self {
+            addresses: Vec::new(),
+            wanted,
+        }
+    }
+}
+
+impl Lines for LocationLines {
+    const FORMAT: &'static str = "ADDRESS NAME [MODULE]";
+
+    fn line(&mut self, text: &[u8]) -> Result<Option<usize>, Fault> {
+        let (address, at) = address(text)?;
+        let label = Label::parse(text, at)?;
+        if self.wanted.have_passed(&text[label.module]) {
+            return Ok(None);
+        }
+        if !text[label.name].starts_with(INVALID_FUNCTION) {
+            self.addresses.push(address);
+        }
+        Ok(Some(label.end))
+    }
+}
+
 /// The names that ftrace lists, with their modules.
 ///
 /// A name may be listed several times. When it is listed fewer times than
 /// there are functions of that name, which of them are meant cannot be told.
+#[derive(Debug)]
 pub struct Names {
-    text: String,
-    entries: Vec<NameEntry>,
-    modules: Vec<Box<str>>,
-    by_name: NameIndex,
-}
-
-struct NameEntry {
-    start: usize,
-    len: u32,
-    module: u32,
+    /// Their addresses are not known.
+    functions: Symbols,
 }
 
 impl Names {
@@ -240,40 +257,9 @@ impl Names {
     /// # Errors
     ///
     /// [`ParseError`] names the first line that is not of this form.
-    pub fn parse(text: Vec<u8>) -> Result<Self, ParseError> {
-        const FORMAT: &str = "NAME [MODULE]";
-        let mut entries = Vec::with_capacity(text.len() / 24);
-        let mut modules = Modules::default();
-        let (mut start, mut line) = (0, 0);
-        while start < text.len() {
-            line += 1;
-            let rest = &text[start..];
-            let label = Label::parse(rest, 0).map_err(|fault| fault.at(line, FORMAT))?;
-            if !rest[label.name.clone()].starts_with(INVALID_FUNCTION) {
-                let len = label.name.len();
-                entries.push(NameEntry {
-                    start: start + label.name.start,
-                    len: u32::try_from(len).map_err(|_| {
-                        Fault::from(ParseErrorKind::NameTooLong(len)).at(line, FORMAT)
-                    })?,
-                    module: modules
-                        .id(&rest[label.module])
-                        .map_err(|fault| fault.at(line, FORMAT))?,
-                });
-            }
-            start += label.end;
-        }
-        // Each name and module was checked on the way, so this does not fail.
-        let text = String::from_utf8(text).map_err(|error| {
-            Fault::from(ParseErrorKind::InvalidUtf8(error.to_string())).at(line, FORMAT)
-        })?;
-        let by_name = NameIndex::build(entries.iter().map(|entry| entry.name(&text)));
-        Ok(Self {
-            text,
-            entries,
-            modules: modules.names,
-            by_name,
-        })
+    pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, ParseError> {
+        let lines = NameLines::new(Wanted::default());
+        Ok(Feed::new(lines).parse(text.as_ref())?.finish())
     }
 
     /// How many functions of this name ftrace lists in this module; `None` is
@@ -284,10 +270,9 @@ impl Names {
     #[must_use]
     pub fn count(&self, name: &str, module: Option<&str>) -> usize {
         let exactly = |name| {
-            self.by_name
-                .candidates(name)
-                .map(|index| &self.entries[index])
-                .filter(|entry| entry.name(&self.text) == name && self.module(entry) == module)
+            self.functions
+                .named(name)
+                .filter(|function| function.module == module)
                 .count()
         };
         match exactly(name) {
@@ -313,26 +298,42 @@ impl Names {
             }
         }
     }
+}
 
-    fn module(&self, entry: &NameEntry) -> Option<&str> {
-        (entry.module as usize)
-            .checked_sub(1)
-            .map(|module| &*self.modules[module])
+/// Parses lines of `available_filter_functions`.
+struct NameLines {
+    functions: Builder,
+    wanted: Wanted,
+}
+
+impl NameLines {
+    fn new(wanted: Wanted) -> Self {
+        Self {
+            functions: Builder::default(),
+            wanted,
+        }
+    }
+
+    fn finish(self) -> Names {
+        Names {
+            functions: Symbols::new(None, self.functions),
+        }
     }
 }
 
-impl NameEntry {
-    fn name<'t>(&self, text: &'t str) -> &'t str {
-        &text[self.start..self.start + self.len as usize]
-    }
-}
+impl Lines for NameLines {
+    const FORMAT: &'static str = "NAME [MODULE]";
 
-impl std::fmt::Debug for Names {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Names")
-            .field("functions", &self.entries.len())
-            .field("modules", &self.modules.len())
-            .finish_non_exhaustive()
+    fn line(&mut self, text: &[u8]) -> Result<Option<usize>, Fault> {
+        let label = Label::parse(text, 0)?;
+        let (name, module) = (&text[label.name], &text[label.module]);
+        if self.wanted.have_passed(module) {
+            return Ok(None);
+        }
+        if !name.starts_with(INVALID_FUNCTION) {
+            self.functions.push_line(0, b't', name, module)?;
+        }
+        Ok(Some(label.end))
     }
 }
 

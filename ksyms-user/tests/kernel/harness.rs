@@ -119,6 +119,26 @@ pub(crate) fn ksyms_attach<const N: usize>(arguments: [&str; N]) -> Command {
     command
 }
 
+/// What `--pattern PATTERN` lists, as a document.
+#[track_caller]
+pub(crate) fn listed(pattern: &str) -> Value {
+    run(&mut ksyms_attach([
+        "--list",
+        "--pattern",
+        pattern,
+        "--format",
+        "json",
+    ]))
+    .exits(0)
+    .json()
+}
+
+/// `ksyms-attach` that counts a system call of ksyms-workload's, as a document,
+/// and says when it begins.
+pub(crate) fn count_getppid() -> Command {
+    ksyms_attach(["--pattern", "__x64_sys_getppid", "--format", "json", "-v"])
+}
+
 /// What became of a finished program.
 #[derive(Debug)]
 pub(crate) struct Finished {

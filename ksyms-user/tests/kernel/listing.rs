@@ -2,7 +2,7 @@
 
 use libtest_mimic::Trial;
 
-use crate::harness::{Kernel, ksyms_attach, list, number, run, test, text};
+use crate::harness::{Kernel, ksyms_attach, list, listed, number, run, test, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -14,15 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn alias(_: Kernel) {
     // tracefs lists only __do_sys_getpid, on IBT kernels at its address + 4.
-    let document = run(&mut ksyms_attach([
-        "--list",
-        "--pattern",
-        "__x64_sys_getpid",
-        "--format",
-        "json",
-    ]))
-    .exits(0)
-    .json();
+    let document = listed("__x64_sys_getpid");
     assert_eq!(text(&document, "/schema"), "ksyms-list/1");
     let function = &list(&document, "/functions")[0];
     assert_eq!(text(function, "/name"), "__x64_sys_getpid");
@@ -32,15 +24,7 @@ fn alias(_: Kernel) {
 }
 
 fn everything(_: Kernel) {
-    let document = run(&mut ksyms_attach([
-        "--list",
-        "--pattern",
-        "*",
-        "--format",
-        "json",
-    ]))
-    .exits(0)
-    .json();
+    let document = listed("*");
     let functions = list(&document, "/functions");
     assert_eq!(
         functions.len() as u64,

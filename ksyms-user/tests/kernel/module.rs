@@ -2,7 +2,7 @@
 
 use libtest_mimic::Trial;
 
-use crate::harness::{Kernel, ksyms_attach, list, number, run, test, text};
+use crate::harness::{Kernel, ksyms_attach, list, listed, number, run, test, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -35,18 +35,7 @@ fn attached(_: Kernel) {
 }
 
 fn core_kernel(_: Kernel) {
-    let attached = |pattern| {
-        let document = run(&mut ksyms_attach([
-            "--list",
-            "--pattern",
-            pattern,
-            "--format",
-            "json",
-        ]))
-        .exits(0)
-        .json();
-        number(&document, "/targets/attachable")
-    };
+    let attached = |pattern| number(&listed(pattern), "/targets/attachable");
     // dummycon_* are the core kernel's, dummy_* the module's and the core's.
     let [both, core, module] = ["dummy*", "vmlinux:dummy*", "dummy:dummy*"].map(attached);
     assert!(core > 0 && module > 0, "{core} + {module}");

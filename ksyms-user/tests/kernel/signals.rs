@@ -5,8 +5,8 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 
 use crate::harness::{
-    Kernel, Outcome, enabled_functions, hits, kprobes, ksyms_attach, list, number, run, start,
-    start_with_stdout, test, test_if, text, wait_for, without_multi,
+    Kernel, Outcome, count_getppid, enabled_functions, hits, kprobes, ksyms_attach, list, number,
+    run, start, start_with_stdout, test, test_if, text, wait_for, without_multi,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -36,13 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn ends_counting(signal: Signal) {
-    let mut running = start(&mut ksyms_attach([
-        "--pattern",
-        "__x64_sys_getppid",
-        "--format",
-        "json",
-        "-v",
-    ]));
+    let mut running = start(&mut count_getppid());
     running.wait_until_counting();
     running.signal(signal);
     let document = running.finish().exits(0).json();
@@ -58,7 +52,7 @@ fn term(_: Kernel) {
 }
 
 fn ignored(_: Kernel) {
-    let mut command = ksyms_attach(["--pattern", "__x64_sys_getppid", "--format", "json", "-v"]);
+    let mut command = count_getppid();
     // What this process ignores, the programs it starts ignore, as under nohup.
     set_disposition(libc::SIG_IGN);
     let mut running = start(&mut command);

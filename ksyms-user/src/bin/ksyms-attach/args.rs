@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand, ValueEnum};
-use ksyms::{attach::Mode, report::Format, select::Patterns};
+use ksyms::{attach::Mode, report::Format, select::Patterns, source::SymbolSource};
 
 use crate::failure::Failure;
 
@@ -68,6 +68,17 @@ pub(crate) struct Args {
     /// Only list what would be attached, and what not and why.
     #[arg(long, conflicts_with_all = ["duration", "top", "mode", "command"])]
     pub(crate) list: bool,
+
+    /// Where to read symbols from: kcore (the kernel's memory), proc
+    /// (/proc/kallsyms), FILE (a saved copy of it, System.map), auto (the
+    /// fastest that works).
+    #[arg(
+        long,
+        value_name = "auto|kcore|proc|FILE",
+        default_value_t,
+        global = true
+    )]
+    pub(crate) symbols: SymbolSource,
 
     /// Say more on stderr, with the diagnostics of the eBPF side.
     #[arg(short, long, global = true)]

@@ -45,7 +45,7 @@ pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
     command::check(&args.command)?;
 
     let start = Instant::now();
-    let machine = Machine::read()?;
+    let machine = Machine::read(&args.symbols, &patterns, talk)?;
     let read = Instant::now();
     let selection = machine.select(&patterns)?;
     let cost = Cost {
@@ -54,8 +54,7 @@ pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
         ..Cost::default()
     };
     talk.explain(&format!(
-        "{} symbols read, {} functions to attach, {} left out",
-        machine.symbols.len(),
+        "{} functions to attach, {} left out",
         selection.targets.len(),
         selection.rejected.len()
     ));

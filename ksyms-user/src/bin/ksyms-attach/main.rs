@@ -22,7 +22,7 @@ use ksyms::{
     kallsyms::Symbols,
     report::{Format, List},
     select::{Patterns, Selection, missing_modules, select, suggest},
-    source::{self, SourceError, Traceable, Tracefs},
+    source::{Reading, SourceError, SymbolSource, Traceable},
 };
 
 use crate::{
@@ -49,9 +49,9 @@ fn main() -> ExitCode {
 
 fn run(args: Args, talk: Talk) -> Result<(), Failure> {
     match args.action {
-        None if args.list => list(&args),
+        None if args.list => list(&args, talk),
         None => count::count(&args, talk),
-        Some(Action::Bench(Bench::Attach(bench))) => bench_attach(&bench),
+        Some(Action::Bench(Bench::Attach(bench))) => bench_attach(&bench, &args.symbols, talk),
     }
 }
 
@@ -79,10 +79,11 @@ struct Machine {
 }
 
 impl Machine {
-    /// Reads both, each once. Where that fails and would be in vain as well,
-    /// says so: a user should not mend one obstacle to find the next.
-    fn read() -> Result<Self, Failure> {
-        Self::try_read().map_err(|error| match lacks_kprobes() {
+    /// Reads both, each once, as far as `patterns` need them. Where that fails
+    /// and would be in vain as well, says so: a user should not mend one
+    /// obstacle to find the next.
+    fn read(source: &SymbolSource, patterns: &Patterns, talk: Talk) -> Result<Self, Failure> {
+        Self::try_read(source, patterns, talk).map_err(|error| match lacks_kprobes() {
             Some(lack) if error.is_environment() => {
                 Failure::Environment(format!("{lack}; moreover: {}", failure::chain(&error)))
             }
@@ -90,10 +91,15 @@ impl Machine {
         })
     }
 
-    fn try_read() -> Result<Self, SourceError> {
+    fn try_read(
+        source: &SymbolSource,
+        patterns: &Patterns,
+        talk: Talk,
+    ) -> Result<Self, SourceError> {
+        let reading = read_symbols(source, patterns, talk)?;
         Ok(Self {
-            symbols: source::kallsyms()?,
-            traceable: Traceable::read(&Tracefs::open()?)?,
+            traceable: reading.traceable(patterns.modules().as_deref())?,
+            symbols: reading.symbols,
         })
     }
 
@@ -128,10 +134,30 @@ impl Machine {
     }
 }
 
-fn list(args: &Args) -> Result<(), Failure> {
+fn read_symbols(
+    source: &SymbolSource,
+    patterns: &Patterns,
+    talk: Talk,
+) -> Result<Reading, SourceError> {
+    let reading = source.read(patterns.modules().as_deref())?;
+    let why = reading
+        .passed_over
+        .as_ref()
+        .map_or_else(String::new, |why| {
+            format!(", since {}", failure::chain(why))
+        });
+    talk.explain(&format!(
+        "{} symbols read from {}{why}",
+        reading.symbols.len(),
+        reading.path.display(),
+    ));
+    Ok(reading)
+}
+
+fn list(args: &Args, talk: Talk) -> Result<(), Failure> {
     let patterns = args.patterns()?;
-    let symbols = source::kallsyms()?;
-    let (traceable, known) = match Tracefs::open().and_then(|tracefs| Traceable::read(&tracefs)) {
+    let reading = read_symbols(&args.symbols, &patterns, talk)?;
+    let (traceable, known) = match reading.traceable(patterns.modules().as_deref()) {
         Ok(traceable) => (traceable, true),
         Err(error) => {
             say(&format!(
@@ -141,7 +167,10 @@ fn list(args: &Args) -> Result<(), Failure> {
             (Traceable::Unknown, false)
         }
     };
-    let machine = Machine { symbols, traceable };
+    let machine = Machine {
+        symbols: reading.symbols,
+        traceable,
+    };
     let selection = machine.select(&patterns)?;
     let list = List {
         selection: &selection,
@@ -150,9 +179,9 @@ fn list(args: &Args) -> Result<(), Failure> {
     output(|mut out| list.write(args.format.into(), &mut out))
 }
 
-fn bench_attach(args: &BenchAttach) -> Result<(), Failure> {
+fn bench_attach(args: &BenchAttach, symbols: &SymbolSource, talk: Talk) -> Result<(), Failure> {
     let patterns = args::patterns(&args.pattern)?;
-    let machine = Machine::read()?;
+    let machine = Machine::read(symbols, &patterns, talk)?;
     let selection = machine.select(&patterns)?;
     let targets = count::addresses(&selection)?;
     let bench = ksyms::bench::attach(

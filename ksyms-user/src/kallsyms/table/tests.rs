@@ -694,7 +694,7 @@ fn text_and_table_agree() {
     for (address, kind, name) in symbols(61, 900, false) {
         writeln!(text, "{address:016x} {} {name}", char::from(kind)).unwrap();
     }
-    let symbols = Symbols::parse(text.into()).unwrap();
+    let symbols = Symbols::parse(text).unwrap();
     let table = SymbolTable::encode(&symbols).unwrap();
     for symbol in &symbols {
         let named: Vec<_> = symbols.named(symbol.name).map(|s| s.address).collect();

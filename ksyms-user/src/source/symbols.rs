@@ -1,0 +1,245 @@
+//! Where symbols come from, and what comes with them.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use super::{
+    Kcore, KptrRestrict, SourceError, Traceable, Tracefs,
+    files::{MAX_TEXT_BYTES, parse_lines},
+};
+use crate::kallsyms::{Builder, Fault, Lines, SymbolLines, Symbols, Wanted, symbol};
+
+const KALLSYMS: &str = "/proc/kallsyms";
+
+/// Room for its text. A distribution's kernel has 4 to 9 MB without modules.
+const KALLSYMS_BYTES: usize = 8 << 20;
+
+/// Where to read symbols from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SymbolSource {
+    /// The fastest that works: the running kernel's memory, else its text.
+    #[default]
+    Auto,
+    /// The running kernel's memory, /proc/kcore: kernel 6.0 and later.
+    Kcore,
+    /// The running kernel's text, /proc/kallsyms.
+    Proc,
+    /// A System.map, or a saved copy of /proc/kallsyms.
+    File(PathBuf),
+}
+
+impl FromStr for SymbolSource {
+    type Err = Infallible;
+
+    /// `auto`, `kcore`, `proc`, or else the path of a file; `./auto` is one too.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "kcore" => Self::Kcore,
+            "proc" => Self::Proc,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for SymbolSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Kcore => f.write_str("kcore"),
+            Self::Proc => f.write_str("proc"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Symbols and where they are from, from [`SymbolSource::read`].
+#[derive(Debug)]
+pub struct Reading {
+    /// The symbols.
+    pub symbols: Symbols,
+    /// The file that they are from.
+    pub path: PathBuf,
+    /// Why it is not a faster one.
+    pub passed_over: Option<SourceError>,
+}
+
+impl SymbolSource {
+    /// Reads the symbols of the core kernel and of `modules`, by their names,
+    /// or of all modules when that is `None`. More may be read: only text has
+    /// its modules one after the other, and ends early.
+    ///
+    /// # Errors
+    ///
+    /// As for [`kallsyms`], [`kallsyms_from`], [`Kcore::open`] and
+    /// [`Kcore::table`], whichever it is. [`Self::Auto`] fails as the text does,
+    /// and says in [`Reading::passed_over`] why that was read.
+    pub fn read(&self, modules: Option<&[&str]>) -> Result<Reading, SourceError> {
+        match self {
+            Self::Kcore => kcore(),
+            Self::Auto | Self::Proc => proc(modules),
+            Self::File(path) => Ok(Reading::text(kallsyms_from(path)?, path.into())),
+        }
+    }
+}
+
+impl Reading {
+    const fn text(symbols: Symbols, path: PathBuf) -> Self {
+        Self {
+            symbols,
+            path,
+            passed_over: None,
+        }
+    }
+
+    /// Reads what ftrace can probe of the core kernel and of `modules`, or of
+    /// all modules when that is `None`: ftrace's own records where the symbols
+    /// are from the kernel's memory, else its list in tracefs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tracefs::open`] and [`Traceable::read`]; and
+    /// [`SourceError::OtherKernel`] when the symbols are from a file that is not
+    /// of the running kernel, as it was loaded.
+    pub fn traceable(&self, modules: Option<&[&str]>) -> Result<Traceable, SourceError> {
+        if self.symbols.table().is_none() && self.path != Path::new(KALLSYMS) {
+            self.check_same_kernel()?;
+        }
+        Traceable::read_wanted(&Tracefs::open()?, modules)
+    }
+
+    /// Compares the first function that the running kernel tells with that of
+    /// a file. Where it tells none, nothing is said.
+    fn check_same_kernel(&self) -> Result<(), SourceError> {
+        let Some((name, address)) = first_function() else {
+            return Ok(());
+        };
+        let there: Vec<_> = self
+            .symbols
+            .named(&name)
+            .map(|symbol| symbol.address)
+            .collect();
+        if there.contains(&address) {
+            return Ok(());
+        }
+        Err(SourceError::OtherKernel {
+            path: self.path.clone(),
+            name,
+            address,
+            there: there.first().copied(),
+        })
+    }
+}
+
+/// Reads the core kernel's symbols from the running kernel's memory.
+fn kcore() -> Result<Reading, SourceError> {
+    let table = Kcore::open()?.table()?;
+    Ok(Reading::text(
+        Symbols::new(Some(table), Builder::default()),
+        "/proc/kcore".into(),
+    ))
+}
+
+fn proc(modules: Option<&[&str]>) -> Result<Reading, SourceError> {
+    let path = Path::new(KALLSYMS);
+    // The kernel says that the file is empty.
+    let lines = SymbolLines::new(KALLSYMS_BYTES, Wanted::new(modules));
+    let symbols = parse(open_kallsyms()?, path, lines)?;
+    if symbols.addresses_hidden() {
+        return Err(SourceError::AddressesHidden(KptrRestrict::read()));
+    }
+    Ok(Reading::text(symbols, path.into()))
+}
+
+/// Reads the symbols of the running kernel and its modules from
+/// /proc/kallsyms, once.
+///
+/// The kernel formats the lines while they are read, which takes several
+/// times longer than parsing them.
+///
+/// # Errors
+///
+/// [`SourceError::AddressesHidden`] when the kernel shows zeros for addresses,
+/// [`SourceError::Unavailable`] when it was built without `CONFIG_KALLSYMS`,
+/// and else what reading a file can come to.
+pub fn kallsyms() -> Result<Symbols, SourceError> {
+    Ok(proc(None)?.symbols)
+}
+
+/// Reads symbols from a System.map, or from a saved copy of /proc/kallsyms.
+///
+/// # Errors
+///
+/// [`SourceError::NoAddresses`] when all text symbols are at address 0, and
+/// else what reading and parsing a file can come to.
+pub fn kallsyms_from(path: impl AsRef<Path>) -> Result<Symbols, SourceError> {
+    let path = path.as_ref();
+    let fail = |call| {
+        move |source| SourceError::Io {
+            call,
+            path: path.into(),
+            source,
+        }
+    };
+    let file = File::open(path).map_err(fail("open"))?;
+    let bytes = file.metadata().map_err(fail("stat"))?.len();
+    let bytes = usize::try_from(bytes).unwrap_or(0).min(MAX_TEXT_BYTES);
+    let symbols = parse(file, path, SymbolLines::new(bytes, Wanted::default()))?;
+    if symbols.addresses_hidden() {
+        return Err(SourceError::NoAddresses { path: path.into() });
+    }
+    Ok(symbols)
+}
+
+fn parse(file: File, path: &Path, lines: SymbolLines) -> Result<Symbols, SourceError> {
+    parse_lines(file, path, lines)?
+        .finish()
+        .map_err(|source| SourceError::Malformed {
+            path: path.into(),
+            source,
+        })
+}
+
+fn open_kallsyms() -> Result<File, SourceError> {
+    File::open(KALLSYMS).map_err(|source| {
+        let (call, path) = ("open", KALLSYMS.into());
+        if source.kind() == io::ErrorKind::NotFound {
+            SourceError::Unavailable {
+                call,
+                path,
+                advice: "mount procfs at /proc, or use a kernel with CONFIG_KALLSYMS",
+                source: Some(source),
+            }
+        } else {
+            SourceError::Io { call, path, source }
+        }
+    })
+}
+
+/// The first function of the running kernel, as far as it tells.
+fn first_function() -> Option<(String, u64)> {
+    struct First(Option<(String, u64)>);
+
+    impl Lines for First {
+        const FORMAT: &'static str = SymbolLines::FORMAT;
+
+        fn line(&mut self, text: &[u8]) -> Result<Option<usize>, Fault> {
+            let (symbol, end) = symbol(text)?;
+            if !symbol.is_text() {
+                return Ok(Some(end));
+            }
+            self.0 = (symbol.address != 0).then(|| (symbol.name.to_owned(), symbol.address));
+            Ok(None)
+        }
+    }
+
+    parse_lines(open_kallsyms().ok()?, KALLSYMS.as_ref(), First(None))
+        .ok()?
+        .0
+}
