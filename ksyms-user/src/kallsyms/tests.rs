@@ -404,3 +404,69 @@ fn addresses_of_sixteen_digits() {
         }
     }
 }
+
+impl Symbols {
+    /// The same symbols, those of the core kernel in a table.
+    pub(crate) fn with_table(&self) -> Self {
+        let core = self.iter().filter(|symbol| symbol.module.is_none());
+        let table = SymbolTable::encode(core).unwrap();
+        let mut modules = Builder::default();
+        for symbol in self.iter().filter(|symbol| symbol.module.is_some()) {
+            assert!(modules.push(&symbol).is_ok());
+        }
+        Self::new(Some(table), modules)
+    }
+}
+
+/// Modules lie above the core kernel or below it; here, also within.
+#[test]
+fn a_table_answers_as_text_does() {
+    for text in [
+        "10 T a\n10 t b\n20 t a\n30 D c\n",
+        "10 T a\n10 t b\n20 t a\n30 D c\n40 t a\t[m]\n40 t d\t[m]\n50 t d\t[n]\n",
+        "8 t a\t[m]\n9 t d\t[m]\n10 T a\n10 t b\n20 t a\n",
+        "0 A a\n0 A b\n8 t a\t[m]\n10 T a\n10 t b\t[m]\n18 t a\t[n]\n20 t a\n28 d a\t[n]\n",
+    ] {
+        let text = parse(text);
+        let table = text.with_table();
+        assert_eq!(table.len(), text.len());
+        assert!(table.iter().eq(&text), "{table:?}");
+        assert!(table.iter().rev().eq(text.iter().rev()));
+        for index in 0..=text.len() {
+            assert_eq!(table.get(index), text.get(index));
+        }
+        for address in 0..0x60 {
+            assert!(table.at(address).eq(text.at(address)), "{address:#x}");
+        }
+        for name in ["a", "b", "c", "d", "e", ""] {
+            assert!(table.named(name).eq(text.named(name)), "{name}");
+        }
+        let groups = |symbols: &Symbols| symbols.groups(0..symbols.len()).collect::<Vec<_>>();
+        assert_eq!(groups(&table), groups(&text));
+        for module in ["m", "n", "o"] {
+            assert_eq!(table.has_module(module), text.has_module(module));
+        }
+    }
+}
+
+#[test]
+fn groups_of_some_symbols() {
+    let symbols = parse("10 t a\n20 t b\n20 t c\n20 t d\n30 t e\n40 t f\n40 t g\n");
+    let groups = |indices: &[usize]| symbols.groups(indices.to_vec()).collect::<Vec<_>>();
+    assert_eq!(groups(&[2]), [1..4]);
+    assert_eq!(groups(&[0, 1, 2, 3, 6]), [0..1, 1..4, 5..7]);
+    assert!(groups(&[]).is_empty());
+}
+
+#[test]
+fn narrowed_to_names_and_prefixes() {
+    let text = parse("10 t tcp_a\n10 t b\n20 t tcp_b\n30 D tcp\n40 t c\t[m]\n50 t tcp_c\t[m]\n");
+    let table = text.with_table();
+    assert_eq!(table.narrowed(&[], &["tcp_"]), [0, 2, 4, 5]);
+    assert_eq!(table.narrowed(&["tcp", "b", "x"], &[]), [1, 3, 4, 5]);
+    assert_eq!(
+        table.narrowed(&["tcp_b"], &["tcp", "tcp_"]),
+        [0, 2, 3, 4, 5]
+    );
+    assert_eq!(table.narrowed(&[], &[]), [4, 5]);
+}

@@ -761,3 +761,35 @@ fn modules_that_are_not_loaded_are_named() {
     let unmatched = ["nf-nat:x", "tun:*", "*x:y", "vmlinux:z", "a::b", "plain"].map(str::to_owned);
     assert_eq!(missing_modules(&symbols, &unmatched), ["tun"]);
 }
+
+/// What is looked at is less, what is found the same.
+#[test]
+fn a_table_is_selected_from_as_text_is() {
+    let text = symbols(
+        "0 A tcp_percpu\n10 t __pfx_tcp_ack\n20 T tcp_ack\n20 T __alias\n30 t tcp_ack.cold\n\
+         40 t s_next\n48 t s_next\n50 D tcp_data\n60 t udp_rcv\n70 t tcp\n80 t tcp_a\t[m]\n\
+         90 t s_next\t[m]\na0 t other\t[n]\nb0 t bpf_prog_1_x\t[bpf]\n",
+    );
+    let table = text.with_table();
+    let traceable = locations([0x20, 0x40, 0x60, 0x80, 0x90, 0xa0]);
+    for texts in [
+        &["tcp_*"][..],
+        &["*"],
+        &["tcp_*", "!*ack*"],
+        &["s_next", "nowhere"],
+        &["s_next", "udp*", "!m:*"],
+        &["m:*"],
+        &["vmlinux:"],
+        &["vmlinux:tcp*", "n:o*"],
+        &["/^tcp/", "tcp_data"],
+        &["tcp_data", "__alias"],
+        &["tcp_data", "m:tcp_data", "udp"],
+        &["?cp*", "[a-t]cp"],
+        &["bpf_*"],
+        &["nothing*"],
+    ] {
+        let patterns = patterns(texts);
+        let expected = select(&text, &traceable, &patterns);
+        assert_eq!(select(&table, &traceable, &patterns), expected, "{texts:?}");
+    }
+}

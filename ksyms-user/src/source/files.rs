@@ -5,6 +5,8 @@ use std::{
     io::{self, Read},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    sync::mpsc::{Receiver, sync_channel},
+    thread,
 };
 
 use rustix::{
@@ -218,6 +220,62 @@ pub(super) fn parse_lines<P: Lines>(
         rest = text.len() - end;
         let text = end..text.len();
         buffer.copy_within(text, 0);
+    }
+}
+
+/// Reads a file on a thread of its own, ahead of who asks for it: for files that
+/// the kernel takes long to make up, while which their text can be parsed.
+pub(super) struct Ahead {
+    pieces: Receiver<io::Result<Vec<u8>>>,
+    piece: io::Cursor<Vec<u8>>,
+}
+
+impl Ahead {
+    /// Enough for the thread not to wait, and to be told soon that no more is
+    /// wanted.
+    const PIECES: usize = 16;
+    const PIECE_BYTES: usize = 64 << 10;
+
+    pub(super) fn read(file: File) -> Self {
+        let (sender, pieces) = sync_channel(Self::PIECES);
+        thread::spawn(move || {
+            loop {
+                let mut piece = Vec::with_capacity(Self::PIECE_BYTES);
+                let read = (&file)
+                    .take(Self::PIECE_BYTES as u64)
+                    .read_to_end(&mut piece);
+                let piece = match read {
+                    Ok(0) => return,
+                    Ok(_) => Ok(piece),
+                    Err(error) => Err(error),
+                };
+                // Nobody waits for it when what was wanted has come.
+                if sender.send(piece).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            pieces,
+            piece: io::Cursor::default(),
+        }
+    }
+}
+
+impl Read for Ahead {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.piece.read(into)?;
+        if read > 0 || into.is_empty() {
+            return Ok(read);
+        }
+        match self.pieces.recv() {
+            Ok(piece) => {
+                self.piece = io::Cursor::new(piece?);
+                self.piece.read(into)
+            }
+            // The thread is at the end of the file.
+            Err(_) => Ok(0),
+        }
     }
 }
 

@@ -4,14 +4,14 @@ use std::{
     convert::Infallible,
     fmt,
     fs::File,
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
     str::FromStr,
 };
 
 use super::{
     Kcore, KptrRestrict, SourceError, Traceable, Tracefs,
-    files::{MAX_TEXT_BYTES, parse_lines},
+    files::{Ahead, MAX_TEXT_BYTES, parse_lines},
 };
 use crate::kallsyms::{Builder, Fault, Lines, SymbolLines, Symbols, Wanted, symbol};
 
@@ -150,7 +150,7 @@ fn proc(modules: Option<&[&str]>) -> Result<Reading, SourceError> {
     let path = Path::new(KALLSYMS);
     // The kernel says that the file is empty.
     let lines = SymbolLines::new(KALLSYMS_BYTES, Wanted::new(modules));
-    let symbols = parse(open_kallsyms()?, path, lines)?;
+    let symbols = parse(Ahead::read(open_kallsyms()?), path, lines)?;
     if symbols.addresses_hidden() {
         return Err(SourceError::AddressesHidden(KptrRestrict::read()));
     }
@@ -197,7 +197,7 @@ pub fn kallsyms_from(path: impl AsRef<Path>) -> Result<Symbols, SourceError> {
     Ok(symbols)
 }
 
-fn parse(file: File, path: &Path, lines: SymbolLines) -> Result<Symbols, SourceError> {
+fn parse(file: impl Read, path: &Path, lines: SymbolLines) -> Result<Symbols, SourceError> {
     parse_lines(file, path, lines)?
         .finish()
         .map_err(|source| SourceError::Malformed {
