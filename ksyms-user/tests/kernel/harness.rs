@@ -46,6 +46,11 @@ impl Kernel {
         if self.has_multi() { "multi" } else { "perf" }
     }
 
+    /// Whether its memory says where its symbol table is.
+    pub(crate) fn tells_symbols(self) -> bool {
+        self >= Self::new(6, 0)
+    }
+
     /// Missed hits are told since 6.7.
     pub(crate) fn tells_missed(self) -> bool {
         self >= Self::new(6, 7)
@@ -135,7 +140,7 @@ pub(crate) fn listed(pattern: &str) -> Value {
 
 /// `ksyms-attach` that counts a system call of ksyms-workload's, as a document,
 /// and says when it begins.
-pub(crate) fn count_getppid() -> Command {
+pub(crate) fn counting_getppid() -> Command {
     ksyms_attach(["--pattern", "__x64_sys_getppid", "--format", "json", "-v"])
 }
 

@@ -15,6 +15,7 @@ mod lockdown;
 mod module;
 mod signals;
 mod smp;
+mod symbols;
 mod wide;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         module::trials(),
         signals::trials(),
         smp::trials(),
+        symbols::trials(),
         wide::trials(),
     ]
     .into_iter()

@@ -5,8 +5,8 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 
 use crate::harness::{
-    Kernel, Outcome, count_getppid, enabled_functions, hits, kprobes, ksyms_attach, list, number,
-    run, start, start_with_stdout, test, test_if, text, wait_for, without_multi,
+    Kernel, Outcome, counting_getppid, enabled_functions, hits, kprobes, ksyms_attach, list,
+    number, run, start, start_with_stdout, test, test_if, text, wait_for, without_multi,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn ends_counting(signal: Signal) {
-    let mut running = start(&mut count_getppid());
+    let mut running = start(&mut counting_getppid());
     running.wait_until_counting();
     running.signal(signal);
     let document = running.finish().exits(0).json();
@@ -52,7 +52,7 @@ fn term(_: Kernel) {
 }
 
 fn ignored(_: Kernel) {
-    let mut command = count_getppid();
+    let mut command = counting_getppid();
     // What this process ignores, the programs it starts ignore, as under nohup.
     set_disposition(libc::SIG_IGN);
     let mut running = start(&mut command);

@@ -5,14 +5,14 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::harness::{Kernel, count_getppid, hits, number, start, test};
+use crate::harness::{Kernel, counting_getppid, hits, number, start, test};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![test("smp::exact_counts_on_two_cpus", two_cpus)]
 }
 
 fn two_cpus(_: Kernel) {
-    let mut running = start(&mut count_getppid());
+    let mut running = start(&mut counting_getppid());
     running.wait_until_counting();
     let workload = |cpu| {
         let mut command = Command::new("ksyms-workload");

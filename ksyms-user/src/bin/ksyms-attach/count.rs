@@ -67,13 +67,17 @@ pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
     let result = runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let counted = attach_and_count(args, talk, addresses(&selection)?, &mut stop).await?;
-        let mut result = Vec::new();
-        let interrupted = report(args, &selection, &counted, cost, &mut result)?;
+        let result = report(args, &selection, &counted, cost)?;
         // A reader that does not read must not keep us from ending.
         let limit = stop.count() + 1;
         stop.unless(limit, move || output(|out| out.write_all(&result)))
             .await??;
-        interrupted
+        if counted.interrupted {
+            return Err(Failure::Running(
+                "interrupted while attaching, before counting began".to_owned(),
+            ));
+        }
+        Ok(())
     });
     // A thread may still be busy for an impatient user.
     runtime.shutdown_background();
@@ -96,15 +100,13 @@ pub(crate) fn addresses(selection: &Selection<'_>) -> Result<Vec<u64>, Failure> 
         .collect())
 }
 
-/// Puts the counts to their functions and writes the report; what comes back is
-/// how the program ends when that is out.
+/// Puts the counts to their functions, and writes that down.
 fn report(
     args: &Args,
     selection: &Selection<'_>,
     counted: &Counted,
     mut cost: Cost,
-    out: &mut Vec<u8>,
-) -> Result<Result<(), Failure>, Failure> {
+) -> Result<Vec<u8>, Failure> {
     cost.load = counted.cost.load;
     cost.attach = counted.cost.attach;
     cost.detach = counted.detach;
@@ -146,16 +148,11 @@ fn report(
         counts,
         missed: counted.missed,
     };
+    let mut out = Vec::new();
     report
-        .write(args.format.into(), args.top(), out)
+        .write(args.format.into(), args.top(), &mut out)
         .map_err(Failure::Output)?;
-    Ok(if counted.interrupted {
-        Err(Failure::Running(
-            "interrupted while attaching, before counting began".to_owned(),
-        ))
-    } else {
-        Ok(())
-    })
+    Ok(out)
 }
 
 /// Adds what the kernel refused to `rejected`, and returns those slots.
