@@ -15,6 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         test("symbols::of_another_boot_are_refused", other_boot),
         test_if("symbols::kcore_is_passed_over", telling, no_kcore),
         test_if("symbols::kernels_that_do_not_tell", not_telling, untold),
+        test_if("symbols::encoded_as_the_kernel_does", telling, encoded),
     ]
 }
 
@@ -155,4 +156,17 @@ fn untold(_: Kernel) {
         .exits(3)
         .says(["/proc/kcore", "kernel 6.0"])
         .prints_nothing();
+}
+
+/// Compressed here, names take hardly more than the kernel's build makes of
+/// them.
+fn encoded(_: Kernel) -> Outcome {
+    let kernel = ksyms::source::Kcore::open()?.table()?;
+    let text = ksyms::source::kallsyms()?;
+    let core = text.iter().filter(|symbol| symbol.module.is_none());
+    let ours = ksyms::kallsyms::SymbolTable::encode(core)?;
+    assert_eq!(ours.len(), kernel.len());
+    let (ours, kernel) = (ours.names_bytes(), kernel.names_bytes());
+    assert!(100 * ours <= 103 * kernel, "{ours} bytes of {kernel}");
+    Ok(())
 }
