@@ -73,7 +73,7 @@ impl Boot {
     const fn with_module(kernel: &'static str) -> Self {
         Self {
             label: "with a module",
-            modules: &["dummy"],
+            modules: &["dummy", "llc"],
             wants: |test| test.starts_with("module::"),
             ..Self::whole(kernel)
         }
@@ -93,7 +93,7 @@ impl Boot {
 ///
 /// Most of them count instructions: waiting takes no real time then, and QEMU
 /// has crashed guests that patched much code with more than one processor.
-const BOOTS: [Boot; 10] = [
+const BOOTS: [Boot; 12] = [
     Boot::whole("6.12"),
     Boot::whole("6.1"),
     Boot::brief("5.10"),
@@ -111,6 +111,8 @@ const BOOTS: [Boot; 10] = [
     },
     Boot::with_module("6.12"),
     Boot::with_module("6.1"),
+    Boot::with_module("6.18"),
+    Boot::with_module("7.3"),
     Boot::brief("6.18"),
     Boot::brief("7.0"),
     Boot::brief("7.3"),

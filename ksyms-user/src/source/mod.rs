@@ -27,7 +27,7 @@ mod traceable;
 pub use blacklist::Blacklist;
 pub use error::{KptrRestrict, SourceError};
 pub use files::Tracefs;
-pub use kcore::{Kcore, KcoreError, Memory, VmcoreInfo};
+pub use kcore::{Kcore, KcoreError, Layouts, Member, Memory, VmcoreInfo};
 pub use kernel::Kernel;
 pub use lockdown::{Lockdown, lockdown};
 pub use symbols::{Reading, SymbolSource, kallsyms, kallsyms_from};

@@ -11,7 +11,7 @@ use crate::kallsyms::{
 /// it at the entry, or 4 bytes on behind an ENDBR64 (arch/x86/kernel/ftrace.c,
 /// `ENDBR_INSN_SIZE`); arm64 4 bytes on, or 8 behind a BTI
 /// (arch/arm64/kernel/ftrace.c, `ftrace_call_adjust()`).
-const MAX_ENTRY_OFFSET: u64 = 8;
+pub(super) const MAX_ENTRY_OFFSET: u64 = 8;
 
 /// Stands for a location whose function the linker dropped
 /// (`FTRACE_INVALID_FUNCTION`, kernel/trace/ftrace.c, since 5.19).

@@ -44,6 +44,9 @@ pub enum KcoreError {
         /// What was read.
         value: u64,
     },
+    /// A list was another one after it had been read.
+    #[error("{0} changed while they were read")]
+    Changed(&'static str),
     /// The parts of the symbol table do not fit together.
     #[error("the kernel's symbol table is not one")]
     Table(#[from] TableError),

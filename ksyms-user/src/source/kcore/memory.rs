@@ -2,7 +2,11 @@
 
 use std::io;
 
-use super::KcoreError;
+use super::{KcoreError, Layouts, Member};
+use crate::kallsyms::{Step, SymbolTable};
+
+/// More than any list of the kernel's that is read here has.
+const MAX_NODES: usize = 1 << 16;
 
 /// Memory of a kernel, by virtual address.
 pub trait Memory {
@@ -68,6 +72,194 @@ pub(super) fn u64_at(
 /// The integer of `N` bytes at `offset`; `None` past the end.
 pub(super) fn field<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..)?.first_chunk().copied()
+}
+
+/// Whether this is an address of the kernel's: its half is the upper one.
+pub(super) const fn is_kernel(address: u64) -> bool {
+    address.cast_signed() < 0
+}
+
+/// The text up to a NUL, which must be there, read from `address`.
+pub(super) fn text(bytes: &[u8], address: u64) -> Result<&str, KcoreError> {
+    let wrong = |what| KcoreError::Implausible {
+        what,
+        address,
+        value: bytes.first().copied().unwrap_or_default().into(),
+    };
+    let len = bytes
+        .iter()
+        .position(|&byte| byte == 0)
+        .ok_or_else(|| wrong("a text without end"))?;
+    str::from_utf8(&bytes[..len]).map_err(|_| wrong("a text that is not UTF-8"))
+}
+
+/// The address of the first symbol of this name.
+pub(super) fn symbol(table: &SymbolTable, name: &str) -> Option<u64> {
+    table
+        .first(Step::Sequence, name)
+        .map(|index| table.address(index))
+}
+
+/// The address of the symbol `name` that is the head of a list.
+pub(super) fn list_head(memory: &impl Memory, table: &SymbolTable, name: &str) -> Option<u64> {
+    let places = table.range(Step::Sequence, name);
+    let is_one = |&head: &u64| {
+        let next = u64_at(memory, "a list", head).ok()?;
+        let back = u64_at(memory, "a list", next.wrapping_add(8)).ok()?;
+        (back == head).then_some(())
+    };
+    let first = table.address(table.placed(places.clone().next()?));
+    // Static variables may share a name.
+    places
+        .map(|place| table.address(table.placed(place)))
+        .find(|head| is_one(head).is_some())
+        .or(Some(first))
+}
+
+/// The nodes of a `struct list_head`, next and previous, without its head.
+pub(super) fn list(
+    memory: &impl Memory,
+    what: &'static str,
+    head: u64,
+) -> Result<Vec<u64>, KcoreError> {
+    let mut nodes = Vec::new();
+    let (mut before, mut at) = (head, u64_at(memory, what, head)?);
+    while at != head {
+        if nodes.len() == MAX_NODES {
+            return Err(KcoreError::Implausible {
+                what: "a list without end",
+                address: head,
+                value: at,
+            });
+        }
+        let mut node = [0; 16];
+        fill(memory, what, at, &mut node)?;
+        let [next, back] =
+            [0, 8].map(|offset| u64::from_ne_bytes(field(&node, offset).unwrap_or_default()));
+        // What was taken off the list meanwhile has a poison there.
+        if back != before {
+            return Err(KcoreError::Implausible {
+                what: "a list torn in the middle",
+                address: at,
+                value: back,
+            });
+        }
+        nodes.push(at);
+        (before, at) = (at, next);
+    }
+    Ok(nodes)
+}
+
+/// A kind of structure.
+#[derive(Clone, Copy)]
+pub(super) struct Structure<'l> {
+    layouts: &'l Layouts,
+    name: &'static str,
+    size: usize,
+}
+
+impl<'l> Structure<'l> {
+    /// More than any structure that is read here has.
+    const MAX_BYTES: usize = 64 << 10;
+
+    pub(super) fn new(layouts: &'l Layouts, name: &'static str) -> Result<Self, KcoreError> {
+        let size = layouts.size(name)?;
+        if size == 0 || size > Self::MAX_BYTES {
+            return Err(KcoreError::Layout {
+                name,
+                member: "size that can be",
+            });
+        }
+        Ok(Self {
+            layouts,
+            name,
+            size,
+        })
+    }
+
+    pub(super) const fn size(self) -> usize {
+        self.size
+    }
+
+    pub(super) fn member(self, member: &'static str) -> Result<Member, KcoreError> {
+        self.layouts.member(self.name, member)
+    }
+
+    /// Reads the one at `address`.
+    pub(super) fn read(self, memory: &impl Memory, address: u64) -> Result<Read<'l>, KcoreError> {
+        Ok(Read {
+            structure: self,
+            address,
+            bytes: bytes(memory, self.name, address, self.size)?,
+        })
+    }
+}
+
+/// A structure that was read.
+pub(super) struct Read<'l> {
+    structure: Structure<'l>,
+    pub(super) address: u64,
+    bytes: Vec<u8>,
+}
+
+impl Read<'_> {
+    /// The address of a member.
+    pub(super) fn address_of(&self, member: &'static str) -> Result<u64, KcoreError> {
+        let offset = self.structure.member(member)?.offset;
+        Ok(self.address.wrapping_add(offset as u64))
+    }
+
+    /// The bytes of a member.
+    pub(super) fn member(&self, member: &'static str) -> Result<&[u8], KcoreError> {
+        let Member { offset, size } = self.structure.member(member)?;
+        // Layouts has no member that ends outside.
+        Ok(self.bytes.get(offset..offset + size).unwrap_or_default())
+    }
+
+    /// The text in a member.
+    pub(super) fn text(&self, member: &'static str) -> Result<&str, KcoreError> {
+        text(self.member(member)?, self.address_of(member)?)
+    }
+
+    /// An unsigned integer of up to 8 bytes.
+    pub(super) fn int(&self, member: &'static str) -> Result<u64, KcoreError> {
+        let bytes = self.member(member)?;
+        match *bytes {
+            [_, _, _, _] => Ok(field(bytes, 0).map_or(0, u32::from_ne_bytes).into()),
+            [_, _, _, _, _, _, _, _] => Ok(field(bytes, 0).map_or(0, u64::from_ne_bytes)),
+            _ => Err(KcoreError::Layout {
+                name: self.structure.name,
+                member,
+            }),
+        }
+    }
+
+    /// How many of something there are, at most `limit`.
+    pub(super) fn count(&self, member: &'static str, limit: usize) -> Result<usize, KcoreError> {
+        let value = self.int(member)?;
+        match usize::try_from(value) {
+            Ok(count) if count <= limit => Ok(count),
+            _ => Err(KcoreError::Implausible {
+                what: "a number of entries that cannot be",
+                address: self.address_of(member)?,
+                value,
+            }),
+        }
+    }
+
+    /// The address of something that is there.
+    pub(super) fn pointer(&self, member: &'static str) -> Result<u64, KcoreError> {
+        let value = self.int(member)?;
+        if is_kernel(value) {
+            Ok(value)
+        } else {
+            Err(KcoreError::Implausible {
+                what: "a pointer to nothing of the kernel's",
+                address: self.address_of(member)?,
+                value,
+            })
+        }
+    }
 }
 
 /// Memory made of a few regions, for tests.

@@ -12,7 +12,10 @@
 
 mod elf;
 mod error;
+mod ftrace;
+mod layouts;
 mod memory;
+mod modules;
 mod table;
 mod vmcoreinfo;
 
@@ -24,14 +27,17 @@ use std::{
 };
 
 pub use error::KcoreError;
+pub use layouts::{Layouts, Member};
 pub use memory::Memory;
 use rustix::{io::Errno, thread::CapabilitySet};
 pub use vmcoreinfo::VmcoreInfo;
 
-use super::{SourceError, files::Failure};
-use crate::kallsyms::SymbolTable;
+use super::{Locations, SourceError, files::Failure};
+use crate::kallsyms::{Symbol, SymbolTable};
 
 const KCORE: &str = "/proc/kcore";
+
+const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The running kernel's memory, see the [module](self).
 #[derive(Debug)]
@@ -117,11 +123,74 @@ impl Kcore {
         table::read(self, &self.info).map_err(|source| self.wrong(source))
     }
 
+    /// Reads where ftrace patches functions out of its own records: what
+    /// [`Traceable::read`](super::Traceable::read) has from
+    /// `available_filter_functions_addrs`.
+    ///
+    /// In the core kernel only what lies at the entry of one of `table`'s
+    /// functions; in modules whatever ftrace has.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Kcore`].
+    pub fn ftrace_locations(
+        &self,
+        table: &SymbolTable,
+        layouts: &Layouts,
+    ) -> Result<Locations, SourceError> {
+        ftrace::locations(self, table, layouts).map_err(|source| self.wrong(source))
+    }
+
+    /// Calls `visit` with every symbol that /proc/kallsyms lists with a module,
+    /// in its order: those of modules, and of code that was made at run time,
+    /// whose modules are `bpf`, `__builtin__ftrace` and `__builtin__kprobes`.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Kcore`]. What was visited until then may be wrong.
+    pub fn module_symbols(
+        &self,
+        table: &SymbolTable,
+        layouts: &Layouts,
+        mut visit: impl FnMut(Symbol<'_>),
+    ) -> Result<(), SourceError> {
+        modules::visit(self, table, layouts, &mut visit).map_err(|source| self.wrong(source))
+    }
+
     fn wrong(&self, source: KcoreError) -> SourceError {
         SourceError::Kcore {
             path: self.path.clone(),
             source,
         }
+    }
+}
+
+impl Layouts {
+    /// Reads how the running kernel lays out the structures that [`Kcore`]
+    /// reads.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Unavailable`] without `CONFIG_DEBUG_INFO_BTF`, and else
+    /// [`SourceError::Kcore`] or what reading a file can come to.
+    pub fn read() -> Result<Self, SourceError> {
+        let path = Path::new(BTF);
+        let btf = std::fs::read(path)
+            .map_err(|source| Failure::new("read", path, source))
+            .map_err(|failure| {
+                if failure.is_absent() {
+                    SourceError::unavailable(
+                        failure,
+                        "use its text files, or a kernel with CONFIG_DEBUG_INFO_BTF",
+                    )
+                } else {
+                    SourceError::kernel(failure)
+                }
+            })?;
+        Self::parse(&btf).map_err(|source| SourceError::Kcore {
+            path: path.into(),
+            source,
+        })
     }
 }
 
