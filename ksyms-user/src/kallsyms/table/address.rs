@@ -1,5 +1,7 @@
 //! Where symbols are.
 
+use std::mem::replace;
+
 use super::{SymbolTable, TableErrorKind};
 
 /// The addresses of a table, in the encodings that kernels have had.
@@ -69,15 +71,27 @@ impl Addresses {
                 found: self.len(),
             });
         }
-        let mut before = 0;
-        for index in 0..count {
-            let address = self.get(index);
-            if address < before {
-                return Err(TableErrorKind::AddressOrder { index });
-            }
-            before = address;
+        let disorder = match self {
+            Self::Relative {
+                base,
+                offsets,
+                absolute_percpu,
+            } => disorder(
+                offsets
+                    .iter()
+                    .map(|&offset| relative(*base, offset, *absolute_percpu)),
+            ),
+            Self::PlaceRelative { start, offsets } => disorder(
+                (0..)
+                    .zip(offsets)
+                    .map(|(index, &offset)| place_relative(*start, index, offset)),
+            ),
+            Self::Absolute(addresses) => disorder(addresses.iter().copied()),
+        };
+        match disorder {
+            Some(index) => Err(TableErrorKind::AddressOrder { index }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The most compact form of `addresses`, which must be in order.
@@ -118,6 +132,12 @@ impl Addresses {
             Self::Absolute(addresses) => addresses.capacity() * size_of::<u64>(),
         }
     }
+}
+
+/// The first address that is lower than the one before it.
+fn disorder(mut addresses: impl Iterator<Item = u64>) -> Option<usize> {
+    let mut before = 0;
+    addresses.position(|address| address < replace(&mut before, address))
 }
 
 const fn relative(base: u64, offset: i32, absolute_percpu: bool) -> u64 {

@@ -7,6 +7,7 @@
 
 use std::{
     fmt,
+    mem::replace,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -133,9 +134,8 @@ impl SymbolTable {
     pub(super) fn offsets(&self) -> Offsets {
         let mut offset = 0;
         let offsets = (0..self.len()).map(|_| {
-            let at = offset;
-            self.codes_from(&mut offset);
-            narrow(at)
+            let next = self.after(offset);
+            narrow(replace(&mut offset, next))
         });
         Offsets(offsets.collect())
     }

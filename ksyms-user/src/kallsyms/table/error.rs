@@ -136,8 +136,8 @@ pub enum TableErrorKind {
         /// How many were given.
         found: usize,
     },
-    /// A sequence number is past the last symbol, or there twice.
-    #[error("place {place} in name order is symbol {index}, which is past the end or there twice")]
+    /// A sequence number is past the last symbol.
+    #[error("place {place} in name order is symbol {index}, which is past the last")]
     Sequence {
         /// The place in name order.
         place: usize,

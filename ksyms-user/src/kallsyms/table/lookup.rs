@@ -34,6 +34,9 @@ impl Step {
     pub const ALL: [Self; 4] = [Self::Expand, Self::Tokens, Self::Batch, Self::Sequence];
 }
 
+/// Names that are compared while all of them are on their way from memory.
+const TOGETHER: usize = 32;
+
 /// The sequence number at `place`, as kernel/kallsyms.c, `get_symbol_seq()`.
 fn sequence_by_loop(order: &[u8], place: usize) -> usize {
     let mut sequence = 0;
@@ -182,13 +185,50 @@ impl SymbolTable {
         sequence(self.order(), place)
     }
 
-    /// The places in name order of all symbols whose names begin with
-    /// `prefix`, found without looking at the others: the part of a table that
-    /// a glob can match is that of the letters before its first `*`, `?` or
-    /// `[`.
+    /// All symbols whose names begin with `prefix`, in name order: what a glob
+    /// can match are those of the letters before its first `*`, `?` or `[`.
+    ///
+    /// Two binary searches in the order of names once that is known to be
+    /// right, which does not look at the other names. To find that out takes ten
+    /// times as long as to look at the first token of each name; so before, that
+    /// is done, unless they are many.
     #[must_use]
-    pub fn prefixed(&self, prefix: &str) -> Range<usize> {
-        let prefix = prefix.as_bytes();
+    pub fn prefixed(&self, prefix: &str) -> impl ExactSizeIterator<Item = usize> + use<'_> {
+        let found = match self.order.get() {
+            Some(_) => None,
+            None => self.few_prefixed(prefix.as_bytes()),
+        };
+        match found {
+            Some(symbols) => Prefixed::Few(symbols.into_iter()),
+            None => Prefixed::Placed(self.prefixed_places(prefix.as_bytes()), self.order()),
+        }
+    }
+
+    /// The same by a pass over the table; `None` if there are more of them than
+    /// is worthwhile to sort.
+    pub(super) fn few_prefixed(&self, prefix: &[u8]) -> Option<Vec<u32>> {
+        let few = self.count / 64;
+        let may_begin = self.tokens.may_begin(prefix);
+        let prefix = Query::new(prefix);
+        let mut found = Vec::new();
+        let mut offset = 0;
+        for symbol in 0..self.count {
+            let codes = self.codes_from(&mut offset);
+            if may_begin[usize::from(codes[0])] && self.tokens.begins(codes, &prefix) {
+                if found.len() == few {
+                    return None;
+                }
+                found.push((narrow(symbol), codes));
+            }
+        }
+        let mut buffers = [[0; BUFFER]; 2];
+        // Those of one name stay in the order of their addresses.
+        found.sort_by(|a, b| self.tokens.order(a.1, b.1, &mut buffers));
+        Some(found.into_iter().map(|(symbol, _)| symbol).collect())
+    }
+
+    /// The places of the same in name order.
+    fn prefixed_places(&self, prefix: &[u8]) -> Range<usize> {
         let compare = |place, ends: fn(&[u8], &[u8]) -> Ordering| {
             let mut buffer = [0; BUFFER];
             let codes = self.codes_at(self.offset(self.placed(place)));
@@ -233,10 +273,17 @@ impl SymbolTable {
     /// The kernel's is not that of the names where clang's LTO built it, which
     /// sorts them up to `.llvm.` (kernel/kallsyms.c, `cleanup_symbol_name()`).
     pub(super) fn order(&self) -> &[u8] {
-        self.order.get_or_init(|| match &self.given_order {
-            Some(order) if self.is_sorted(order) => order.clone(),
-            _ => self.sorted(),
-        })
+        let order = self.order.get_or_init(|| match &self.given_order {
+            Some(order) if self.is_sorted(order) => None,
+            _ => Some(self.sorted()),
+        });
+        let given = || self.given_order.as_deref();
+        order.as_deref().or_else(given).unwrap_or_default()
+    }
+
+    /// The order of names that was computed, if there was need to.
+    pub(super) fn own_order(&self) -> Option<&[u8]> {
+        self.order.get()?.as_deref()
     }
 
     /// The symbols in order of their names, three bytes each.
@@ -274,17 +321,64 @@ impl SymbolTable {
             .collect()
     }
 
-    /// Whether the names are in this order.
+    /// Whether the names are in this order, and symbols of one name in that of
+    /// their addresses.
+    ///
+    /// All neighbours are compared: a search that misses has seen too few
+    /// names to know that it was not led astray.
     fn is_sorted(&self, order: &[u8]) -> bool {
         let offsets = self.offsets().0;
-        let mut codes =
-            (0..self.count).map(|place| self.codes_at(offsets[sequence(order, place)] as usize));
-        let mut before: &[u8] = &[];
-        codes.all(|codes| !self.tokens.sorts_after(replace(&mut before, codes), codes))
+        let mut buffers = [[0; BUFFER]; 2];
+        let mut before: (usize, &[u8]) = (0, &[]);
+        let (places, _) = order.as_chunks::<3>();
+        places.chunks(TOGETHER).all(|places| {
+            // The names are anywhere in memory: go to several at once.
+            let mut symbols: [(usize, &[u8]); TOGETHER] = [(0, &[]); TOGETHER];
+            for (symbol, &[high, middle, low]) in symbols.iter_mut().zip(places) {
+                let index = u32::from_be_bytes([0, high, middle, low]) as usize;
+                *symbol = (index, self.codes_at(offsets[index] as usize));
+            }
+            symbols[..places.len()].iter().all(|&symbol| {
+                let last = replace(&mut before, symbol);
+                match self.tokens.order(last.1, symbol.1, &mut buffers) {
+                    Ordering::Less => true,
+                    Ordering::Equal => last.0 < symbol.0,
+                    Ordering::Greater => false,
+                }
+            })
+        })
     }
 }
 
-/// Checks that `order` has each of `count` symbols once.
+/// Symbols in name order.
+enum Prefixed<'t> {
+    Few(std::vec::IntoIter<u32>),
+    /// Places of this order.
+    Placed(Range<usize>, &'t [u8]),
+}
+
+impl Iterator for Prefixed<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        match self {
+            Self::Few(symbols) => symbols.next().map(|symbol| symbol as usize),
+            Self::Placed(places, order) => places.next().map(|place| sequence(order, place)),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Self::Few(symbols) => symbols.size_hint(),
+            Self::Placed(places, _) => places.size_hint(),
+        }
+    }
+}
+
+impl ExactSizeIterator for Prefixed<'_> {}
+
+/// Checks that `order` has as many places as there are symbols, and no symbol
+/// past the last.
 pub(super) fn check_order(order: &[u8], count: usize) -> Result<(), TableErrorKind> {
     if order.len() != 3 * count {
         return Err(TableErrorKind::SequenceLen {
@@ -292,14 +386,16 @@ pub(super) fn check_order(order: &[u8], count: usize) -> Result<(), TableErrorKi
             found: order.len(),
         });
     }
-    let mut seen = vec![0_u64; count.div_ceil(64)];
-    for place in 0..count {
-        let index = sequence(order, place);
-        let bit = 1 << (index % 64);
-        if index >= count || seen[index / 64] & bit != 0 {
-            return Err(TableErrorKind::Sequence { place, index });
-        }
-        seen[index / 64] |= bit;
+    let (places, _) = order.as_chunks::<3>();
+    let index =
+        |&[high, middle, low]: &[u8; 3]| u32::from_be_bytes([0, high, middle, low]) as usize;
+    match places
+        .iter()
+        .map(index)
+        .enumerate()
+        .find(|&(_, index)| index >= count)
+    {
+        Some((place, index)) => Err(TableErrorKind::Sequence { place, index }),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -135,9 +135,10 @@ pub struct SymbolTable {
     addresses: Addresses,
     count: usize,
     batches: Batches,
-    /// The kernel's order of names, until it is known to be one.
+    /// The kernel's order of names.
     given_order: Option<Box<[u8]>>,
-    order: OnceLock<Box<[u8]>>,
+    /// The order of names that is right; `None` if that is the kernel's.
+    order: OnceLock<Option<Box<[u8]>>>,
     index: OnceLock<Index>,
     blocks: Blocks,
 }
@@ -147,8 +148,9 @@ impl SymbolTable {
     /// can then leave it, whatever the parts were.
     ///
     /// Costs one pass over the names, and nothing is allocated that is larger
-    /// than the parts. Whether the order of names is right is seen when a
-    /// lookup first needs it; if it is not, a right one is computed instead.
+    /// than the parts. Whether the order of names is right, and has each symbol
+    /// once, is seen when a lookup first needs it; if it is not, a right one is
+    /// computed instead.
     ///
     /// # Errors
     ///
@@ -215,10 +217,9 @@ impl SymbolTable {
             token_table: self.tokens.table().to_vec(),
             token_index: self.tokens.index(),
             seqs_of_names: self
-                .order
-                .get()
-                .or(self.given_order.as_ref())
-                .map(|order| order.to_vec()),
+                .own_order()
+                .or(self.given_order.as_deref())
+                .map(<[u8]>::to_vec),
             markers: Some(self.markers.to_vec()),
             addresses: self.addresses.clone(),
         }
@@ -310,7 +311,7 @@ impl SymbolTable {
             + size_of_val(&*self.markers)
             + self.addresses.heap_bytes()
             + self.given_order.as_ref().map_or(0, |order| order.len())
-            + self.order.get().map_or(0, |order| order.len())
+            + self.own_order().map_or(0, <[u8]>::len)
             + self.index.get().map_or(0, Index::heap_bytes)
             + self.blocks.heap_bytes()
     }
@@ -333,16 +334,19 @@ impl SymbolTable {
     /// Where the name of symbol `index` is, walking from the nearest marker
     /// (kernel/kallsyms.c, `get_symbol_offset()`).
     fn marked_offset(&self, index: usize) -> usize {
-        let mut offset = self.markers[index / MARKED] as usize;
-        for _ in 0..index % MARKED {
-            let first = self.names[offset];
-            let mut len = usize::from(first);
-            if first & 0x80 != 0 {
-                len = (usize::from(first & 0x7f) | usize::from(self.names[offset + 1]) << 7) + 1;
-            }
-            offset += len + 1;
+        let marked = self.markers[index / MARKED] as usize;
+        (0..index % MARKED).fold(marked, |offset, _| self.after(offset))
+    }
+
+    /// Where the name begins that follows the one whose length is at `offset`.
+    #[inline]
+    fn after(&self, offset: usize) -> usize {
+        let first = self.names[offset];
+        let mut len = usize::from(first);
+        if first & 0x80 != 0 {
+            len = (usize::from(first & 0x7f) | usize::from(self.names[offset + 1]) << 7) + 1;
         }
-        offset
+        offset + len + 1
     }
 }
 
@@ -363,9 +367,18 @@ fn check_names(
     markers: &mut Vec<u32>,
 ) -> Result<usize, TableErrorKind> {
     let mut offset = 0;
+    let sound = 2..=tokens.short().min(0x7f);
     for index in 0..count {
         if index % MARKED == 0 {
             markers.push(narrow(offset));
+        }
+        // Nearly all: a length of one byte, and codes that need no look.
+        if let Some(&len) = names.get(offset)
+            && sound.contains(&usize::from(len))
+            && names.len() - offset > usize::from(len)
+        {
+            offset += 1 + usize::from(len);
+            continue;
         }
         let (start, end) = name_at(names, offset).ok_or(TableErrorKind::NameTruncated {
             index,

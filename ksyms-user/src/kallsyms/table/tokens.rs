@@ -29,7 +29,7 @@ impl Token {
         let head = &text[..text.len().min(HEAD)];
         Self {
             head: word(head),
-            mask: !u64::MAX.checked_shl(8 * narrow(text.len())).unwrap_or(0),
+            mask: mask(text.len()),
             start: narrow(start),
             len: narrow(text.len()),
         }
@@ -135,6 +135,15 @@ impl Tokens {
         self.all[usize::from(code)].len as usize
     }
 
+    /// Names of two codes to this many are what names must be, whatever the
+    /// codes are.
+    pub(super) fn short(&self) -> usize {
+        if self.any_empty {
+            return 0;
+        }
+        (MAX_NAME + 1) / self.longest.max(1)
+    }
+
     /// Whether `name` is what names must be: a type letter and 1 to 511 bytes,
     /// of tokens that are not empty.
     pub(super) fn check(&self, name: &[u8]) -> Result<(), Unfit> {
@@ -146,14 +155,8 @@ impl Tokens {
             &[code] if self.len(code) < 2 => return Err(Unfit::Empty),
             _ => {}
         }
-        // Long only if every token were as long as the longest?
-        if name.len() * self.longest > MAX_NAME + 1
-            && name
-                .iter()
-                .map(|&code| self.text(code).len())
-                .sum::<usize>()
-                > MAX_NAME + 1
-        {
+        let len = |&code: &u8| self.len(code);
+        if name.iter().map(len).sum::<usize>() > MAX_NAME + 1 {
             return Err(Unfit::TooLong);
         }
         Ok(())
@@ -236,22 +239,85 @@ impl Tokens {
         query.bytes.len().cmp(&at)
     }
 
-    /// Whether the name `a` sorts after the name `b`.
-    pub(super) fn sorts_after(&self, a: &[u8], b: &[u8]) -> bool {
-        let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
-        if let (Some(&code_a), Some(&code_b)) = (a.get(same), b.get(same)) {
-            let tokens = if same == 0 { &self.firsts } else { &self.all };
-            let (a, b) = (tokens[usize::from(code_a)], tokens[usize::from(code_b)]);
-            let differ = (a.head ^ b.head) & a.mask & b.mask;
-            if differ != 0 {
-                let byte = differ.trailing_zeros() / 8 * 8;
-                return a.head >> byte & 0xff > b.head >> byte & 0xff;
-            }
+    /// Orders the name `a` against the name `b`, less their type letters. Few
+    /// are expanded for that: names near each other in the order mostly begin
+    /// with the same codes, and differ soon after.
+    #[inline]
+    pub(super) fn order(&self, a: &[u8], b: &[u8], buffers: &mut [[u8; BUFFER]; 2]) -> Ordering {
+        let same = same_codes(a, b);
+        let (Some((&code_a, rest_a)), Some((&code_b, rest_b))) =
+            (a[same..].split_first(), b[same..].split_first())
+        else {
+            return a.len().cmp(&b.len());
+        };
+        let tokens = if same == 0 { &self.firsts } else { &self.all };
+        let token_a = &tokens[usize::from(code_a)];
+        let token_b = &tokens[usize::from(code_b)];
+        let (mut word_a, mut word_b) = (token_a.head, token_b.head);
+        if (word_a ^ word_b) & token_a.mask & token_b.mask == 0 {
+            word_a = self.word(token_a, rest_a);
+            word_b = self.word(token_b, rest_b);
         }
-        let (mut buffer_a, mut buffer_b) = ([0; BUFFER], [0; BUFFER]);
-        let a = self.expand(a, &mut buffer_a);
-        let b = self.expand(b, &mut buffer_b);
-        buffer_a[1..a.max(1)] > buffer_b[1..b.max(1)]
+        if word_a != word_b {
+            // The first byte is the lowest.
+            return word_a.swap_bytes().cmp(&word_b.swap_bytes());
+        }
+        let [buffer_a, buffer_b] = buffers;
+        let (len_a, len_b) = (self.expand(a, buffer_a), self.expand(b, buffer_b));
+        buffer_a[1..len_a.max(1)].cmp(&buffer_b[1..len_b.max(1)])
+    }
+
+    /// The first eight bytes of a token and the codes after it.
+    #[inline]
+    fn word(&self, token: &Token, codes: &[u8]) -> u64 {
+        let (mut word, mut len) = (token.head, token.len as usize);
+        for &code in codes {
+            if len >= HEAD {
+                break;
+            }
+            let token = &self.all[usize::from(code)];
+            word |= token.head << (8 * len);
+            len += token.len as usize;
+        }
+        word
+    }
+
+    /// For each code whether a name that begins with it may begin with
+    /// `prefix`.
+    pub(super) fn may_begin(&self, prefix: &[u8]) -> [bool; 256] {
+        self.firsts.map(|token| {
+            let text = &self.text[token.start as usize..][..token.len as usize];
+            let both = text.len().min(prefix.len());
+            text[..both] == prefix[..both]
+        })
+    }
+
+    /// Whether `name`, less its type letter, begins with `prefix`.
+    #[inline]
+    pub(super) fn begins(&self, name: &[u8], prefix: &Query<'_>) -> bool {
+        let [first, others @ ..] = name else {
+            return false;
+        };
+        let mut at = 0;
+        let first = &self.firsts[usize::from(*first)];
+        let others = others.iter().map(|&code| &self.all[usize::from(code)]);
+        for token in iter::once(first).chain(others) {
+            let Some(rest) = prefix.bytes.get(at..).filter(|rest| !rest.is_empty()) else {
+                return true;
+            };
+            if (prefix.word(at) ^ token.head) & token.mask & mask(rest.len()) != 0 {
+                return false;
+            }
+            let len = token.len as usize;
+            if len > HEAD && rest.len() > HEAD {
+                let both = HEAD..len.min(rest.len());
+                if self.text[token.start as usize..][both.clone()] != rest[both] {
+                    return false;
+                }
+            }
+            at += len;
+        }
+        prefix.bytes.len() <= at
     }
 
     /// Whether two names are the same, less their type letters.
@@ -291,6 +357,27 @@ impl Tokens {
             .fold(0, |hash, &code| self.steps[usize::from(code)].apply(hash));
         hash::mix(self.first_steps[usize::from(*first)].apply(hash))
     }
+}
+
+/// How many codes two names begin with both.
+#[inline]
+fn same_codes(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let mut same = 0;
+    while let (Some(a), Some(b)) = (
+        a[same..].first_chunk::<HEAD>(),
+        b[same..].first_chunk::<HEAD>(),
+    ) {
+        let differ = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differ != 0 {
+            return same + differ.trailing_zeros() as usize / 8;
+        }
+        same += HEAD;
+    }
+    while same < len && a[same] == b[same] {
+        same += 1;
+    }
+    same
 }
 
 /// Why a name is none.
@@ -342,6 +429,11 @@ impl<'q> Query<'q> {
         let left = self.bytes.len().saturating_sub(at);
         self.last >> 1 >> (63 - 8 * left)
     }
+}
+
+/// Ones where a word is of the first `len` bytes.
+fn mask(len: usize) -> u64 {
+    !u64::MAX.checked_shl(8 * narrow(len)).unwrap_or(0)
 }
 
 /// Up to eight bytes, little endian, zeros after their end.
