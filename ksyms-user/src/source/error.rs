@@ -8,6 +8,7 @@ use super::{
     KcoreError,
     files::Failure,
     lockdown::{Lockdown, lockdown},
+    vmlinux::ElfError,
 };
 use crate::kallsyms::ParseError;
 
@@ -99,6 +100,15 @@ pub enum SourceError {
         /// The line and what is wrong with it.
         source: ParseError,
     },
+    /// An ELF file is no kernel, or has no symbols.
+    #[error("{}: no kernel's symbols can be read from this file; name the vmlinux of the \
+         kernel's debug package, or its System.map", path.display())]
+    Elf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        source: ElfError,
+    },
     /// A file is larger than what it should hold can be.
     #[error("{}: more than {limit} bytes; name a System.map or a copy of /proc/kallsyms",
         path.display())]
@@ -142,6 +152,7 @@ impl SourceError {
             Self::NoAddresses { .. }
             | Self::OtherKernel { .. }
             | Self::Malformed { .. }
+            | Self::Elf { .. }
             | Self::TooLarge { .. }
             | Self::Kcore { .. }
             | Self::Io { .. } => false,

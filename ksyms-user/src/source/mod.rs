@@ -23,6 +23,7 @@ mod kernel;
 mod lockdown;
 mod symbols;
 mod traceable;
+mod vmlinux;
 
 pub use blacklist::Blacklist;
 pub use error::{KptrRestrict, SourceError};
@@ -33,6 +34,7 @@ pub use lockdown::{Lockdown, lockdown};
 pub use symbols::{Reading, SymbolSource, kallsyms, kallsyms_from};
 pub use traceable::{Locations, Names, Traceable};
 pub(crate) use traceable::{Prober, Verdict};
+pub use vmlinux::{ElfError, ElfErrorKind, ElfSymbols, is_kernel_image, vmlinux};
 
 #[cfg(test)]
 mod tests;
