@@ -6,7 +6,7 @@
 
 use std::{sync::atomic::AtomicBool, time::Instant};
 
-use super::{Bench, Row, Summary};
+use super::{Bench, Ratio, Row, Subject, Summary};
 use crate::{
     attach::{self, AttachError, Control, Floor, Mode, Options},
     report::nanoseconds,
@@ -74,7 +74,7 @@ pub fn attach(targets: &[u64], bench: &AttachBench) -> Result<Bench, AttachError
         }
         samples.rows(backend, targets.len(), &mut rows);
     }
-    Ok(Bench::new("attach", Kernel::running(), rows))
+    Ok(Bench::new(Subject::Attach, Kernel::running(), rows))
 }
 
 /// `count` of `targets`, evenly spread; all when there are not more.
@@ -121,25 +121,49 @@ impl Samples {
     }
 
     fn rows(self, backend: Mode, count: usize, rows: &mut Vec<Row>) {
-        let floor_attach = Summary::of(self.floor.attach);
-        let floor_detach = Summary::of(self.floor.detach);
+        let floor_attach = Summary::of_whole(&self.floor.attach);
+        let floor_detach = Summary::of_whole(&self.floor.detach);
         let mut row = |who: &str, what: &str, summary: Option<Summary>, floor: Option<Summary>| {
-            rows.extend(summary.map(|summary| Row {
-                name: format!("{who}/{count}/{what}"),
-                unit: "ns",
-                summary,
-                ratio_to_floor: floor.and_then(|floor| summary.ratio_to(&floor)),
+            rows.extend(summary.map(|summary| {
+                Row {
+                    name: format!("{who}/{count}/{what}"),
+                    unit: "ns",
+                    summary,
+                    ratio: floor
+                        .and_then(|floor| summary.ratio_to(&floor))
+                        .map(Ratio::ToFloor),
+                }
             }));
         };
         let backend = backend.as_str();
-        row(backend, "load", Summary::of(self.load), None);
-        row(backend, "attach", Summary::of(self.attach), floor_attach);
-        row(backend, "detach", Summary::of(self.detach), floor_detach);
+        row(backend, "load", Summary::of_whole(&self.load), None);
+        row(
+            backend,
+            "attach",
+            Summary::of_whole(&self.attach),
+            floor_attach,
+        );
+        row(
+            backend,
+            "detach",
+            Summary::of_whole(&self.detach),
+            floor_detach,
+        );
         row("floor", "attach", floor_attach, None);
         row("floor", "detach", floor_detach, None);
         let Floors { attach, detach } = self.floor_with_cookies;
-        row("floor+cookies", "attach", Summary::of(attach), floor_attach);
-        row("floor+cookies", "detach", Summary::of(detach), floor_detach);
+        row(
+            "floor+cookies",
+            "attach",
+            Summary::of_whole(&attach),
+            floor_attach,
+        );
+        row(
+            "floor+cookies",
+            "detach",
+            Summary::of_whole(&detach),
+            floor_detach,
+        );
     }
 }
 

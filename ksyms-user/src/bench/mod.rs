@@ -5,6 +5,8 @@
 //! A figure that could not be measured is absent.
 
 mod attach;
+mod lock;
+mod resolve;
 mod stats;
 
 use std::io::{self, Write};
@@ -18,6 +20,8 @@ use crate::{
 
 pub use self::{
     attach::{AttachBench, attach},
+    lock::{Lock, LockError},
+    resolve::{Resolve, ResolveBench, ResolveError, Source, resolve},
     stats::Summary,
 };
 
@@ -31,26 +35,74 @@ pub struct Row {
     /// The figures.
     #[serde(flatten)]
     pub summary: Summary,
-    /// Median against that of the row this one is compared with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio_to_floor: Option<f64>,
+    /// How the median compares with that of the row it is compared with.
+    #[serde(flatten)]
+    pub ratio: Option<Ratio>,
+}
+
+/// One median against another.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub enum Ratio {
+    /// Over that of the floor: 1 is as fast, more is slower.
+    #[serde(rename = "ratio_to_floor")]
+    ToFloor(f64),
+    /// That of the first of the four lookups over this: how many times faster
+    /// it is.
+    #[serde(rename = "ratio_to_step1")]
+    ToStep1(f64),
+}
+
+impl Ratio {
+    const fn value(self) -> f64 {
+        match self {
+            Self::ToFloor(value) | Self::ToStep1(value) => value,
+        }
+    }
+}
+
+/// What a benchmark is about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "bench", rename_all = "lowercase")]
+enum Subject {
+    Attach,
+    Resolve(Resolve),
+}
+
+impl Subject {
+    /// The column of [`Row::ratio`], in CSV and in a table.
+    const fn ratio(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Attach => ("ratio_to_floor", "TO FLOOR"),
+            Self::Resolve(_) => ("ratio_to_step1", "X STEP1"),
+        }
+    }
+
+    /// What a reader of the table must know.
+    fn note(&self) -> String {
+        match self {
+            Self::Attach => "floor: a bare BPF_LINK_CREATE with the same program and addresses; \
+                             floor+cookies: with cookies too"
+                .to_owned(),
+            Self::Resolve(resolve) => resolve.to_string(),
+        }
+    }
 }
 
 /// The result of one benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bench {
     schema: &'static str,
-    #[serde(rename = "bench")]
-    what: &'static str,
+    #[serde(flatten)]
+    subject: Subject,
     kernel: Kernel,
     rows: Vec<Row>,
 }
 
 impl Bench {
-    fn new(what: &'static str, kernel: Kernel, rows: Vec<Row>) -> Self {
+    fn new(subject: Subject, kernel: Kernel, rows: Vec<Row>) -> Self {
         Self {
             schema: "ksyms-bench/1",
-            what,
+            subject,
             kernel,
             rows,
         }
@@ -76,6 +128,7 @@ impl Bench {
     }
 
     fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
+        let decimals = |ratio: f64| if ratio < 10.0 { 3 } else { 1 };
         let rows: Vec<_> = self
             .rows
             .iter()
@@ -83,12 +136,14 @@ impl Bench {
                 [
                     row.name.clone(),
                     row.unit.to_owned(),
-                    row.summary.median.to_string(),
-                    row.summary.min.to_string(),
-                    row.summary.max.to_string(),
+                    figure(row.summary.median),
+                    figure(row.summary.min),
+                    figure(row.summary.max),
                     row.summary.samples.to_string(),
-                    row.ratio_to_floor
-                        .map_or_else(String::new, |ratio| format!("{ratio:.3}")),
+                    row.ratio.map_or_else(String::new, |ratio| {
+                        let ratio = ratio.value();
+                        format!("{ratio:.*}", decimals(ratio))
+                    }),
                 ]
             })
             .collect();
@@ -100,16 +155,17 @@ impl Bench {
                 ("MIN", Align::Right),
                 ("MAX", Align::Right),
                 ("SAMPLES", Align::Right),
-                ("TO FLOOR", Align::Right),
+                (self.subject.ratio().1, Align::Right),
             ],
             &rows,
             out,
         )?;
         writeln!(
             out,
-            "\nfloor: a bare BPF_LINK_CREATE with the same program and addresses; floor+cookies: \
-             with cookies too\nLinux {}, CPUs: {}",
-            self.kernel.release, self.kernel.cpus
+            "\n{}\nLinux {}, CPUs: {}",
+            self.subject.note(),
+            self.kernel.release,
+            self.kernel.cpus
         )
     }
 
@@ -122,7 +178,7 @@ impl Bench {
             "min",
             "max",
             "samples",
-            "ratio_to_floor",
+            self.subject.ratio().0,
         ])?;
         for row in &self.rows {
             csv.write_record([
@@ -132,10 +188,19 @@ impl Bench {
                 &row.summary.min.to_string(),
                 &row.summary.max.to_string(),
                 &row.summary.samples.to_string(),
-                &row.ratio_to_floor
-                    .map_or_else(String::new, |ratio| ratio.to_string()),
+                &row.ratio
+                    .map_or_else(String::new, |ratio| ratio.value().to_string()),
             ])?;
         }
         csv.flush()
+    }
+}
+
+/// A figure of a table: small ones with a decimal, unless they are whole.
+fn figure(value: f64) -> String {
+    if value >= 100.0 || value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
     }
 }

@@ -1,16 +1,21 @@
 //! What is said of repeated measurements.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Median and spread of some samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+///
+/// Documents have whole numbers as such and others with two decimals.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
     /// The middle sample; of an even number, the lower of the two in the middle.
-    pub median: u64,
+    #[serde(serialize_with = "figure")]
+    pub median: f64,
     /// The smallest sample.
-    pub min: u64,
+    #[serde(serialize_with = "figure")]
+    pub min: f64,
     /// The largest sample.
-    pub max: u64,
+    #[serde(serialize_with = "figure")]
+    pub max: f64,
     /// How many samples there were.
     pub samples: usize,
 }
@@ -18,8 +23,8 @@ pub struct Summary {
 impl Summary {
     /// Sums up `samples`, or nothing when there are none.
     #[must_use]
-    pub fn of(mut samples: Vec<u64>) -> Option<Self> {
-        samples.sort_unstable();
+    pub fn of(mut samples: Vec<f64>) -> Option<Self> {
+        samples.sort_unstable_by(f64::total_cmp);
         Some(Self {
             median: *samples.get(samples.len().checked_sub(1)? / 2)?,
             min: *samples.first()?,
@@ -28,11 +33,38 @@ impl Summary {
         })
     }
 
+    /// The same of whole numbers.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "times and sizes are far below 2^52"
+    )]
+    pub fn of_whole(samples: &[u64]) -> Option<Self> {
+        Self::of(samples.iter().map(|&sample| sample as f64).collect())
+    }
+
     /// This median over another's, or nothing when that is 0.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "times are far below 2^52 ns")]
     pub fn ratio_to(&self, other: &Self) -> Option<f64> {
-        (other.median > 0).then(|| self.median as f64 / other.median as f64)
+        (other.median > 0.0).then(|| self.median / other.median)
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn figure<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    let value = (value * 100.0).round() / 100.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number that is not negative, far below 2^52"
+    )]
+    if value.fract() == 0.0 {
+        serializer.serialize_u64(value as u64)
+    } else {
+        serializer.serialize_f64(value)
     }
 }
 
@@ -42,17 +74,26 @@ mod tests {
 
     #[test]
     fn the_median_is_a_sample() {
-        let summary = Summary::of(vec![9, 1, 5]).unwrap();
-        assert_eq!((summary.median, summary.min, summary.max), (5, 1, 9));
-        assert_eq!(Summary::of(vec![4, 1, 3, 2]).unwrap().median, 2);
-        assert_eq!(Summary::of(vec![7]).unwrap().samples, 1);
+        let summary = Summary::of_whole(&[9, 1, 5]).unwrap();
+        assert_eq!((summary.median, summary.min, summary.max), (5.0, 1.0, 9.0));
+        assert_eq!(Summary::of(vec![4.5, 1.0, 3.0, 2.5]).unwrap().median, 2.5);
+        assert_eq!(Summary::of(vec![7.0]).unwrap().samples, 1);
         assert_eq!(Summary::of(Vec::new()), None);
     }
 
     #[test]
     fn there_is_no_ratio_to_nothing() {
         let of = |median| Summary::of(vec![median]).unwrap();
-        assert_eq!(of(3).ratio_to(&of(2)), Some(1.5));
-        assert_eq!(of(3).ratio_to(&of(0)), None);
+        assert_eq!(of(3.0).ratio_to(&of(2.0)), Some(1.5));
+        assert_eq!(of(3.0).ratio_to(&of(0.0)), None);
+    }
+
+    #[test]
+    fn whole_numbers_stay_whole() {
+        let summary = Summary::of(vec![2.0, 3.14159, 7.999]).unwrap();
+        assert_eq!(
+            serde_json::to_string(&summary).unwrap(),
+            r#"{"median":3.14,"min":2,"max":8,"samples":3}"#
+        );
     }
 }

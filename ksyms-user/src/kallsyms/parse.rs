@@ -212,7 +212,7 @@ impl SymbolLines {
 
     /// The table; that there is no symbol is an error.
     pub(crate) fn finish(self) -> Result<Symbols, ParseError> {
-        if self.symbols.is_empty() {
+        if self.symbols.len() == 0 {
             return Err(Fault::from(ParseErrorKind::Empty).at(1, Self::FORMAT));
         }
         let hidden = self.any_text && !self.any_address;

@@ -124,8 +124,8 @@ impl Builder {
         Ok(())
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
     }
 
     pub(super) fn build(mut self) -> Plain {

@@ -34,7 +34,7 @@ pub use lockdown::{Lockdown, lockdown};
 pub use symbols::{Reading, SymbolSource, kallsyms, kallsyms_from};
 pub use traceable::{Locations, Names, Traceable};
 pub(crate) use traceable::{Prober, Verdict};
-pub use vmlinux::{ElfError, ElfErrorKind, ElfSymbols, is_kernel_image, vmlinux};
+pub use vmlinux::{ElfError, ElfErrorKind, ElfSymbols, vmlinux};
 
 #[cfg(test)]
 mod tests;

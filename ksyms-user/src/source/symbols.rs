@@ -10,8 +10,9 @@ use std::{
 };
 
 use super::{
-    Kcore, KptrRestrict, SourceError, Traceable, Tracefs,
+    ElfSymbols, Kcore, KptrRestrict, Layouts, SourceError, Traceable, Tracefs,
     files::{Ahead, MAX_TEXT_BYTES, parse_lines},
+    vmlinux::{IMAGE_HEAD_BYTES, is_kernel_image, vmlinux},
 };
 use crate::kallsyms::{Builder, Fault, Lines, SymbolLines, Symbols, Wanted, symbol};
 
@@ -30,7 +31,7 @@ pub enum SymbolSource {
     Kcore,
     /// The running kernel's text, /proc/kallsyms.
     Proc,
-    /// A System.map, or a saved copy of /proc/kallsyms.
+    /// A saved copy of /proc/kallsyms, a System.map or a vmlinux.
     File(PathBuf),
 }
 
@@ -68,6 +69,7 @@ pub struct Reading {
     pub path: PathBuf,
     /// Why it is not a faster one.
     pub passed_over: Option<SourceError>,
+    kernel: Option<(Kcore, Layouts)>,
 }
 
 impl SymbolSource {
@@ -82,8 +84,14 @@ impl SymbolSource {
     /// and says in [`Reading::passed_over`] why that was read.
     pub fn read(&self, modules: Option<&[&str]>) -> Result<Reading, SourceError> {
         match self {
-            Self::Kcore => kcore(),
-            Self::Auto | Self::Proc => proc(modules),
+            Self::Kcore => kcore(modules),
+            Self::Auto => kcore(modules).or_else(|error| {
+                Ok(Reading {
+                    passed_over: Some(error),
+                    ..proc(modules)?
+                })
+            }),
+            Self::Proc => proc(modules),
             Self::File(path) => Ok(Reading::text(kallsyms_from(path)?, path.into())),
         }
     }
@@ -95,6 +103,7 @@ impl Reading {
             symbols,
             path,
             passed_over: None,
+            kernel: None,
         }
     }
 
@@ -108,7 +117,12 @@ impl Reading {
     /// [`SourceError::OtherKernel`] when the symbols are from a file that is not
     /// of the running kernel, as it was loaded.
     pub fn traceable(&self, modules: Option<&[&str]>) -> Result<Traceable, SourceError> {
-        if self.symbols.table().is_none() && self.path != Path::new(KALLSYMS) {
+        if let (Some((kcore, layouts)), Some(table)) = (&self.kernel, self.symbols.table())
+            && let Ok(locations) = kcore.ftrace_locations(table, layouts)
+        {
+            return Ok(Traceable::Locations(locations));
+        }
+        if self.kernel.is_none() && self.path != Path::new(KALLSYMS) {
             self.check_same_kernel()?;
         }
         Traceable::read_wanted(&Tracefs::open()?, modules)
@@ -137,13 +151,30 @@ impl Reading {
     }
 }
 
-/// Reads the core kernel's symbols from the running kernel's memory.
-fn kcore() -> Result<Reading, SourceError> {
-    let table = Kcore::open()?.table()?;
-    Ok(Reading::text(
-        Symbols::new(Some(table), Builder::default()),
-        "/proc/kcore".into(),
-    ))
+/// Reads all from the running kernel's memory.
+fn kcore(modules: Option<&[&str]>) -> Result<Reading, SourceError> {
+    let kcore = Kcore::open()?;
+    let table = kcore.table()?;
+    let layouts = Layouts::read()?;
+    let mut symbols = Builder::default();
+    if modules.is_none_or(|modules| !modules.is_empty()) {
+        let mut pushed = Ok(());
+        kcore.module_symbols(&table, &layouts, |symbol| {
+            if pushed.is_ok() {
+                pushed = symbols.push(&symbol);
+            }
+        })?;
+        pushed.map_err(|fault| SourceError::Malformed {
+            path: kcore.path().into(),
+            source: fault.at(symbols.len() + 1, SymbolLines::FORMAT),
+        })?;
+    }
+    Ok(Reading {
+        symbols: Symbols::new(Some(table), symbols),
+        path: kcore.path().into(),
+        passed_over: None,
+        kernel: Some((kcore, layouts)),
+    })
 }
 
 fn proc(modules: Option<&[&str]>) -> Result<Reading, SourceError> {
@@ -172,12 +203,14 @@ pub fn kallsyms() -> Result<Symbols, SourceError> {
     Ok(proc(None)?.symbols)
 }
 
-/// Reads symbols from a System.map, or from a saved copy of /proc/kallsyms.
+/// Reads symbols from a saved copy of /proc/kallsyms, a System.map, or a vmlinux
+/// as [`vmlinux`] does.
 ///
 /// # Errors
 ///
-/// [`SourceError::NoAddresses`] when all text symbols are at address 0, and
-/// else what reading and parsing a file can come to.
+/// [`SourceError::NoAddresses`] when all text symbols are at address 0,
+/// [`SourceError::Elf`] for an ELF file without symbols, and else what reading
+/// and parsing a file can come to.
 pub fn kallsyms_from(path: impl AsRef<Path>) -> Result<Symbols, SourceError> {
     let path = path.as_ref();
     let fail = |call| {
@@ -187,10 +220,22 @@ pub fn kallsyms_from(path: impl AsRef<Path>) -> Result<Symbols, SourceError> {
             source,
         }
     };
-    let file = File::open(path).map_err(fail("open"))?;
+    let mut file = File::open(path).map_err(fail("open"))?;
+    let mut head = Vec::new();
+    (&mut file)
+        .take(IMAGE_HEAD_BYTES)
+        .read_to_end(&mut head)
+        .map_err(fail("read"))?;
+    if is_kernel_image(&head) {
+        return Ok(match vmlinux(path)? {
+            ElfSymbols::Table(table) => Symbols::new(Some(table), Builder::default()),
+            ElfSymbols::Text(symbols) => symbols,
+        });
+    }
     let bytes = file.metadata().map_err(fail("stat"))?.len();
     let bytes = usize::try_from(bytes).unwrap_or(0).min(MAX_TEXT_BYTES);
-    let symbols = parse(file, path, SymbolLines::new(bytes, Wanted::default()))?;
+    let lines = SymbolLines::new(bytes, Wanted::default());
+    let symbols = parse(head.chain(file), path, lines)?;
     if symbols.addresses_hidden() {
         return Err(SourceError::NoAddresses { path: path.into() });
     }

@@ -70,8 +70,8 @@ pub(crate) struct Args {
     pub(crate) list: bool,
 
     /// Where to read symbols from: kcore (the kernel's memory), proc
-    /// (/proc/kallsyms), FILE (a saved copy of it, System.map), auto (the
-    /// fastest that works).
+    /// (/proc/kallsyms), FILE (a saved copy of it, a System.map or a vmlinux),
+    /// auto (the fastest that works).
     #[arg(
         long,
         value_name = "auto|kcore|proc|FILE",
@@ -116,6 +116,8 @@ pub(crate) enum Action {
     /// Measure what attaching costs.
     #[command(subcommand)]
     Bench(Bench),
+    /// Look up every symbol in every way, and check each answer.
+    Selftest(Selftest),
 }
 
 #[derive(Debug, Subcommand)]
@@ -123,6 +125,9 @@ pub(crate) enum Bench {
     /// What attaching and detaching cost beside a bare link to the same
     /// functions.
     Attach(BenchAttach),
+    /// What looking symbols up costs: as kernels do it, as this tool does, and
+    /// as others do.
+    Resolve(BenchResolve),
 }
 
 #[derive(Debug, clap::Args)]
@@ -147,6 +152,28 @@ pub(crate) struct BenchAttach {
     /// How to attach.
     #[arg(long, default_value_t = Mode::Auto)]
     pub(crate) mode: Mode,
+
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = FormatName::Table)]
+    pub(crate) format: FormatName,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchResolve {
+    /// Lookups of each kind; slow ones get fewer.
+    #[arg(long, value_name = "N", default_value = "100000")]
+    pub(crate) iters: NonZeroUsize,
+
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = FormatName::Table)]
+    pub(crate) format: FormatName,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Selftest {
+    /// How often each symbol is looked up.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) iters: NonZeroUsize,
 
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = FormatName::Table)]

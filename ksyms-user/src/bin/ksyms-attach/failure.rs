@@ -2,7 +2,13 @@
 
 use std::{error::Error, fmt, io, process::ExitCode};
 
-use ksyms::{attach::AttachError, select::PatternError, source::SourceError};
+use ksyms::{
+    attach::AttachError,
+    bench::{LockError, ResolveError},
+    kallsyms::TableError,
+    select::PatternError,
+    source::SourceError,
+};
 
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -80,6 +86,24 @@ impl From<SourceError> for Failure {
 impl From<AttachError> for Failure {
     fn from(error: AttachError) -> Self {
         Self::of(&error, error.is_environment())
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Self::of(&error, false)
+    }
+}
+
+impl From<TableError> for Failure {
+    fn from(error: TableError) -> Self {
+        Self::of(&error, false)
+    }
+}
+
+impl From<ResolveError> for Failure {
+    fn from(error: ResolveError) -> Self {
+        Self::of(&error, false)
     }
 }
 

@@ -8,7 +8,9 @@ mod args;
 mod command;
 mod count;
 mod failure;
+mod resolve;
 mod signals;
+mod table;
 mod terminal;
 
 use std::{
@@ -19,6 +21,7 @@ use std::{
 use clap::Parser as _;
 use ksyms::{
     attach::lacks_kprobes,
+    bench::Lock,
     kallsyms::Symbols,
     report::{Format, List},
     select::{Patterns, Selection, missing_modules, select, suggest},
@@ -51,7 +54,14 @@ fn run(args: Args, talk: Talk) -> Result<(), Failure> {
     match args.action {
         None if args.list => list(&args, talk),
         None => count::count(&args, talk),
-        Some(Action::Bench(Bench::Attach(bench))) => bench_attach(&bench, &args.symbols, talk),
+        Some(Action::Bench(bench)) => {
+            let _lock = Lock::take()?;
+            match bench {
+                Bench::Attach(bench) => bench_attach(&bench, &args.symbols, talk),
+                Bench::Resolve(bench) => resolve::bench_resolve(&bench, &args.symbols, talk),
+            }
+        }
+        Some(Action::Selftest(_)) => Err(Failure::Usage("later".into())),
     }
 }
 
@@ -96,9 +106,10 @@ impl Machine {
         patterns: &Patterns,
         talk: Talk,
     ) -> Result<Self, SourceError> {
-        let reading = read_symbols(source, patterns, talk)?;
+        let modules = patterns.modules();
+        let reading = read_symbols(source, modules.as_deref(), talk)?;
         Ok(Self {
-            traceable: reading.traceable(patterns.modules().as_deref())?,
+            traceable: reading.traceable(modules.as_deref())?,
             symbols: reading.symbols,
         })
     }
@@ -134,12 +145,13 @@ impl Machine {
     }
 }
 
+/// Reads the symbols of the core kernel and of `modules`, or of all of them.
 fn read_symbols(
     source: &SymbolSource,
-    patterns: &Patterns,
+    modules: Option<&[&str]>,
     talk: Talk,
 ) -> Result<Reading, SourceError> {
-    let reading = source.read(patterns.modules().as_deref())?;
+    let reading = source.read(modules)?;
     let why = reading
         .passed_over
         .as_ref()
@@ -156,8 +168,9 @@ fn read_symbols(
 
 fn list(args: &Args, talk: Talk) -> Result<(), Failure> {
     let patterns = args.patterns()?;
-    let reading = read_symbols(&args.symbols, &patterns, talk)?;
-    let (traceable, known) = match reading.traceable(patterns.modules().as_deref()) {
+    let modules = patterns.modules();
+    let reading = read_symbols(&args.symbols, modules.as_deref(), talk)?;
+    let (traceable, known) = match reading.traceable(modules.as_deref()) {
         Ok(traceable) => (traceable, true),
         Err(error) => {
             say(&format!(

@@ -98,6 +98,12 @@ impl Kcore {
         })
     }
 
+    /// The file, for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What the kernel tells those who read its memory.
     #[must_use]
     pub const fn info(&self) -> &VmcoreInfo {

@@ -53,11 +53,13 @@ impl ElfSymbols {
     }
 }
 
+/// How much of a file tells whether it is a kernel image.
+pub(super) const IMAGE_HEAD_BYTES: u64 = 518;
+
 /// Whether a file that begins like this is one for [`vmlinux`] rather than a
 /// text: an ELF file, or a bzImage, whose error names the file to use instead.
-/// 518 bytes are enough to tell.
 #[must_use]
-pub fn is_kernel_image(head: &[u8]) -> bool {
+pub(super) fn is_kernel_image(head: &[u8]) -> bool {
     head.starts_with(&elf::ELFMAG) || is_bzimage(head)
 }
 

@@ -5,15 +5,13 @@
 //! kernel built with `CONFIG_KALLSYMS_ALL`; the filters are those of 6.4 and
 //! later (commits 94ff2f63d6a3 and 19a17d7fa28f), when they had all come together.
 
-use std::fmt::Write as _;
-
 use object::{
     LittleEndian as LE, elf,
     read::elf::{SectionHeader as _, Sym as _},
 };
 
 use super::{Elf, ElfError, ElfErrorKind, Named, fail};
-use crate::kallsyms::Symbols;
+use crate::kallsyms::{Builder, Lines as _, Symbol, SymbolLines, Symbols};
 
 /// Names that begin so are left out.
 const IGNORED_PREFIXES: &[&str] = &[
@@ -147,18 +145,19 @@ pub(super) fn read(elf: &Elf<'_>) -> Result<Symbols, ElfError> {
     if lines.is_empty() {
         return Err(fault(ElfErrorKind::NoSymbols));
     }
-    let mut text = String::new();
-    for Line {
-        address,
-        kind,
-        name,
-    } in lines
-    {
-        let kind = char::from(kind);
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{address:x} {kind} {name}");
+    let mut symbols = Builder::with_room_for(lines.len());
+    for (index, line) in lines.iter().enumerate() {
+        let symbol = Symbol {
+            address: line.address,
+            kind: line.kind,
+            name: line.name,
+            module: None,
+        };
+        symbols
+            .push(&symbol)
+            .map_err(|unfit| fault(ElfErrorKind::Text(unfit.at(index + 1, SymbolLines::FORMAT))))?;
     }
-    Symbols::parse(text.into()).map_err(|error| fault(ElfErrorKind::Text(error)))
+    Ok(Symbols::new(None, symbols))
 }
 
 /// The letter that nm(1) has for a symbol, if it is one that kernels list; else
