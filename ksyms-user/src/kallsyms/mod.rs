@@ -234,8 +234,8 @@ impl Symbols {
             let resolved = table.resolve_batch(names);
             found.extend(resolved.iter().flat_map(|named| self.indices(named)));
             for prefix in prefixes {
-                let placed = table.prefixed(prefix).map(|place| table.placed(place));
-                found.extend(placed.map(|index| self.index(Part::Table, index)));
+                let begin = table.prefixed(prefix);
+                found.extend(begin.map(|index| self.index(Part::Table, index)));
             }
         }
         found.extend((0..self.plain.len()).map(|index| self.index(Part::Plain, index)));
