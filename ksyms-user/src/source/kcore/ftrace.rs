@@ -2,7 +2,8 @@
 
 use super::{
     KcoreError, Layouts, Memory,
-    memory::{self, Structure, is_kernel, symbol, u64_at},
+    memory::{self, Structure, is_kernel, u64_at},
+    variables::Variables,
 };
 use crate::{
     kallsyms::SymbolTable,
@@ -24,10 +25,12 @@ const MAX_GROUP: usize = 1 << 19;
 pub(super) fn locations(
     memory: &impl Memory,
     table: &SymbolTable,
+    variables: &Variables,
     layouts: &Layouts,
 ) -> Result<Locations, KcoreError> {
-    let start =
-        symbol(table, "ftrace_pages_start").ok_or(KcoreError::Symbol("ftrace_pages_start"))?;
+    let start = variables
+        .get("ftrace_pages_start")
+        .ok_or(KcoreError::Symbol("ftrace_pages_start"))?;
     let record = Structure::new(layouts, "dyn_ftrace")?;
     let (size, ip) = (record.size(), record.member("ip")?.offset);
     let groups = groups(memory, start, layouts)?;
@@ -53,7 +56,10 @@ pub(super) fn locations(
         return Err(KcoreError::Changed("ftrace's records"));
     }
     addresses.sort_unstable();
-    keep_entries(&mut addresses, table);
+    let stext = variables
+        .get("_stext")
+        .ok_or(KcoreError::Symbol("_stext"))?;
+    keep_entries(&mut addresses, table, stext);
     Ok(Locations::new(addresses))
 }
 
@@ -93,17 +99,25 @@ fn groups(memory: &impl Memory, start: u64, layouts: &Layouts) -> Result<Vec<Gro
 /// Drops what is in the core kernel but not at a symbol's entry: functions that
 /// the linker dropped for others of the same name (since 5.19,
 /// `FTRACE_MCOUNT_MAX_OFFSET`). `addresses` are sorted.
-fn keep_entries(addresses: &mut Vec<u64>, table: &SymbolTable) {
-    let last = table.len() - 1;
-    let core = symbol(table, "_stext").unwrap_or(u64::MAX)..=table.address(last);
-    let mut index = table.at(*core.start()).map_or(last, |place| place.index);
+fn keep_entries(addresses: &mut Vec<u64>, table: &SymbolTable, stext: u64) {
+    let end = table.len();
+    let core = stext..=table.address(end - 1);
+    // From this symbol to the next.
+    let mut next = table.at(stext).map_or(end, |place| place.index);
+    let (mut entry, mut until) = (0, stext);
     addresses.retain(|&address| {
         if !core.contains(&address) {
             return true;
         }
-        while index < last && table.address(index + 1) <= address {
-            index += 1;
+        while until <= address {
+            entry = until;
+            next += 1;
+            until = if next < end {
+                table.address(next)
+            } else {
+                u64::MAX
+            };
         }
-        address - table.address(index) <= MAX_ENTRY_OFFSET
+        address - entry <= MAX_ENTRY_OFFSET
     });
 }

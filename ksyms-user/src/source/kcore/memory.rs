@@ -2,8 +2,7 @@
 
 use std::io;
 
-use super::{KcoreError, Layouts, Member};
-use crate::kallsyms::{Step, SymbolTable};
+use super::{KcoreError, Layouts, Member, variables::Variables};
 
 /// More than any list of the kernel's that is read here has.
 const MAX_NODES: usize = 1 << 16;
@@ -93,27 +92,18 @@ pub(super) fn text(bytes: &[u8], address: u64) -> Result<&str, KcoreError> {
     str::from_utf8(&bytes[..len]).map_err(|_| wrong("a text that is not UTF-8"))
 }
 
-/// The address of the first symbol of this name.
-pub(super) fn symbol(table: &SymbolTable, name: &str) -> Option<u64> {
-    table
-        .first(Step::Sequence, name)
-        .map(|index| table.address(index))
-}
-
-/// The address of the symbol `name` that is the head of a list.
-pub(super) fn list_head(memory: &impl Memory, table: &SymbolTable, name: &str) -> Option<u64> {
-    let places = table.range(Step::Sequence, name);
+/// Of variables that share a name, the one that is the head of a list; the
+/// first if none is.
+pub(super) fn list_head(memory: &impl Memory, variables: &Variables, name: &str) -> Option<u64> {
     let is_one = |&head: &u64| {
-        let next = u64_at(memory, "a list", head).ok()?;
-        let back = u64_at(memory, "a list", next.wrapping_add(8)).ok()?;
-        (back == head).then_some(())
+        u64_at(memory, "a list", head)
+            .and_then(|next| u64_at(memory, "a list", next.wrapping_add(8)))
+            .is_ok_and(|back| back == head)
     };
-    let first = table.address(table.placed(places.clone().next()?));
-    // Static variables may share a name.
-    places
-        .map(|place| table.address(table.placed(place)))
-        .find(|head| is_one(head).is_some())
-        .or(Some(first))
+    variables
+        .all(name)
+        .find(is_one)
+        .or_else(|| variables.get(name))
 }
 
 /// The nodes of a `struct list_head`, next and previous, without its head.

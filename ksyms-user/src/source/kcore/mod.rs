@@ -17,6 +17,7 @@ mod layouts;
 mod memory;
 mod modules;
 mod table;
+mod variables;
 mod vmcoreinfo;
 
 use std::{
@@ -24,12 +25,14 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 pub use error::KcoreError;
 pub use layouts::{Layouts, Member};
 pub use memory::Memory;
 use rustix::{io::Errno, thread::CapabilitySet};
+use variables::Variables;
 pub use vmcoreinfo::VmcoreInfo;
 
 use super::{Locations, SourceError, files::Failure};
@@ -46,6 +49,8 @@ pub struct Kcore {
     path: PathBuf,
     segments: elf::Segments,
     info: VmcoreInfo,
+    /// Known once the table was read.
+    variables: OnceLock<Variables>,
 }
 
 impl Kcore {
@@ -95,6 +100,7 @@ impl Kcore {
             path: path.into(),
             segments,
             info,
+            variables: OnceLock::new(),
         })
     }
 
@@ -126,7 +132,10 @@ impl Kcore {
                 source: None,
             });
         }
-        table::read(self, &self.info).map_err(|source| self.wrong(source))
+        let (table, variables) =
+            table::read(self, &self.info).map_err(|source| self.wrong(source))?;
+        self.variables.get_or_init(|| variables);
+        Ok(table)
     }
 
     /// Reads where ftrace patches functions out of its own records: what
@@ -144,7 +153,8 @@ impl Kcore {
         table: &SymbolTable,
         layouts: &Layouts,
     ) -> Result<Locations, SourceError> {
-        ftrace::locations(self, table, layouts).map_err(|source| self.wrong(source))
+        ftrace::locations(self, table, self.variables(table), layouts)
+            .map_err(|source| self.wrong(source))
     }
 
     /// Calls `visit` with every symbol that /proc/kallsyms lists with a module,
@@ -160,7 +170,13 @@ impl Kcore {
         layouts: &Layouts,
         mut visit: impl FnMut(Symbol<'_>),
     ) -> Result<(), SourceError> {
-        modules::visit(self, table, layouts, &mut visit).map_err(|source| self.wrong(source))
+        modules::visit(self, self.variables(table), layouts, &mut visit)
+            .map_err(|source| self.wrong(source))
+    }
+
+    /// Where variables are; `table` is asked if it came from elsewhere.
+    fn variables(&self, table: &SymbolTable) -> &Variables {
+        self.variables.get_or_init(|| Variables::of(table))
     }
 
     fn wrong(&self, source: KcoreError) -> SourceError {

@@ -4,9 +4,10 @@
 
 use super::{
     KcoreError, Layouts, Memory,
-    memory::{self, Structure, bytes, list, list_head, symbol, text, u32_at},
+    memory::{self, Structure, bytes, list, list_head, text, u32_at},
+    variables::Variables,
 };
-use crate::kallsyms::{Symbol, SymbolTable};
+use crate::kallsyms::Symbol;
 
 /// The largest modules have some 60,000 symbols.
 const MAX_SYMBOLS: usize = 1 << 20;
@@ -26,13 +27,13 @@ const SYMBOL_BYTES: usize = 24;
 /// Visits them in the kernel's order.
 pub(super) fn visit(
     memory: &impl Memory,
-    table: &SymbolTable,
+    variables: &Variables,
     layouts: &Layouts,
     visit: &mut impl FnMut(Symbol<'_>),
 ) -> Result<(), KcoreError> {
     let walk = Walk {
         memory,
-        table,
+        variables,
         layouts,
     };
     walk.modules(visit)?;
@@ -45,7 +46,7 @@ pub(super) fn visit(
 
 struct Walk<'w, M> {
     memory: &'w M,
-    table: &'w SymbolTable,
+    variables: &'w Variables,
     layouts: &'w Layouts,
 }
 
@@ -58,7 +59,7 @@ impl<M: Memory> Walk<'_, M> {
         (name, member): (&'static str, &'static str),
         each: impl FnMut(&memory::Read<'_>) -> Result<(), KcoreError>,
     ) -> Result<(), KcoreError> {
-        match list_head(self.memory, self.table, head) {
+        match list_head(self.memory, self.variables, head) {
             Some(address) => self.each_at(head, address, (name, member), each),
             None => Ok(()),
         }
@@ -231,7 +232,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// kernel/bpf/core.c, `bpf_get_kallsym()`.
     fn programs(&self, visit: &mut impl FnMut(Symbol<'_>)) -> Result<(), KcoreError> {
-        let is = |name, value| match symbol(self.table, name) {
+        let is = |name, value| match self.variables.get(name) {
             Some(address) => u32_at(self.memory, name, address).map(|found| found == value),
             None => Ok(false),
         };
@@ -257,7 +258,7 @@ impl<M: Memory> Walk<'_, M> {
         cache: &'static str,
         visit: &mut impl FnMut(Symbol<'_>),
     ) -> Result<(), KcoreError> {
-        let Some(address) = symbol(self.table, cache) else {
+        let Some(address) = self.variables.get(cache) else {
             return Ok(());
         };
         let cached =

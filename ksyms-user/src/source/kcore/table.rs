@@ -3,8 +3,9 @@
 use super::{
     KcoreError, Memory, VmcoreInfo,
     memory::{bytes, u32_at, u64_at},
+    variables::{self, Matcher, Variables},
 };
-use crate::kallsyms::{Addresses, NameBuffer, SymbolTable, TableParts};
+use crate::kallsyms::{Addresses, SymbolTable, TableParts};
 
 /// What the tables are called that VMCOREINFO may tell of, since 6.0 (commit
 /// 5fd8fea935a1).
@@ -27,16 +28,16 @@ const MAX_NAMES: u64 = 64 << 20;
 /// As far as the 16 bits of a token's place reach, and what may follow.
 const MAX_TOKENS: u64 = 128 << 10;
 
-/// How many symbols from the first of the tables on may be one of them.
-const NEIGHBOURS: usize = 16;
-
 /// Whether the kernel tells where its tables are.
 pub(super) fn is_told(info: &VmcoreInfo) -> bool {
     info.symbol(TABLES[0]).is_some()
 }
 
-/// Reads the table.
-pub(super) fn read(memory: &impl Memory, info: &VmcoreInfo) -> Result<SymbolTable, KcoreError> {
+/// Reads the table, and finds the variables on the way.
+pub(super) fn read(
+    memory: &impl Memory,
+    info: &VmcoreInfo,
+) -> Result<(SymbolTable, Variables), KcoreError> {
     let at = |name| info.symbol(name).ok_or(KcoreError::Info(name));
     // How long a table is, no one tells: at most up to the next one.
     let up_to_next = |name, limit| {
@@ -65,41 +66,43 @@ pub(super) fn read(memory: &impl Memory, info: &VmcoreInfo) -> Result<SymbolTabl
         });
     }
     let count = count as usize;
-    let raw_index = bytes(
+    let token_index = bytes(
         memory,
         "kallsyms_token_index",
         at("kallsyms_token_index")?,
         512,
     )?;
-    let mut raw = Raw {
-        names: up_to_next("kallsyms_names", MAX_NAMES)?,
-        token_table: up_to_next("kallsyms_token_table", MAX_TOKENS)?,
-        token_index: raw_index
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&start| u16::from_ne_bytes(start))
-            .collect(),
-        addresses: read_addresses(memory, info, count)?,
-        count,
-    };
-    let first_table = TABLES.iter().filter_map(|name| info.symbol(name)).min();
-    let (seqs, names_end) = raw.find_near(first_table, "kallsyms_seqs_of_names")?;
-    raw.names.truncate(names_end);
-    let seqs_of_names = seqs
+    let token_index: Vec<u16> = token_index
+        .as_chunks()
+        .0
+        .iter()
+        .map(|&start| u16::from_ne_bytes(start))
+        .collect();
+    let token_table = up_to_next("kallsyms_token_table", MAX_TOKENS)?;
+    let mut names = up_to_next("kallsyms_names", MAX_NAMES)?;
+    let addresses = read_addresses(memory, info, count)?;
+    let matcher = Matcher::new(&variables::NAMES, &token_table, &token_index);
+    let (end, variables) = scan(&names, &matcher, &addresses, count)?;
+    names.truncate(end);
+    let seqs_of_names = variables
+        .get("kallsyms_seqs_of_names")
         .map(|address| bytes(memory, "kallsyms_seqs_of_names", address, 3 * count))
         .transpose()?;
+    // Proof that the addresses were read in the encoding they are in.
+    let stext = at("_stext")?;
+    if !variables.all("_stext").any(|address| address == stext) {
+        return Err(KcoreError::Symbol("_stext"));
+    }
     let table = SymbolTable::from_parts(TableParts {
-        names: raw.names,
+        names,
         count,
-        token_table: raw.token_table,
-        token_index: raw.token_index,
+        token_table,
+        token_index,
         seqs_of_names,
         markers: None,
-        addresses: raw.addresses,
+        addresses,
     })?;
-    check_stext(&table, at("_stext")?)?;
-    Ok(table)
+    Ok((table, variables))
 }
 
 fn read_addresses(
@@ -136,103 +139,47 @@ fn read_addresses(
     })
 }
 
-/// The parts, before they are a table.
-struct Raw {
-    names: Vec<u8>,
-    token_table: Vec<u8>,
-    token_index: Vec<u16>,
-    addresses: Addresses,
+/// Where the names end, and the variables among the symbols.
+///
+/// They have to be found before there is a table: `kallsyms_seqs_of_names`
+/// belongs to it, but VMCOREINFO does not tell of it.
+fn scan(
+    names: &[u8],
+    matcher: &Matcher<'_>,
+    addresses: &Addresses,
     count: usize,
+) -> Result<(usize, Variables), KcoreError> {
+    let mut variables = Variables::default();
+    let mut offset = 0;
+    for index in 0..count {
+        let head = 1 + usize::from(names.get(offset).is_some_and(|&first| first & 0x80 != 0));
+        let end = offset + TableParts::names_end(&names[offset..], 1)?;
+        if let Some(name) = matcher.find(&names[offset + head..end]) {
+            variables.add(name, address(addresses, index));
+        }
+        offset = end;
+    }
+    Ok((offset, variables))
 }
 
-impl Raw {
-    /// The address of the symbol `name`, if it is one of the first at or after
-    /// `address`, and where the names end.
-    ///
-    /// The kernel's tables lie together, so that one that VMCOREINFO does not
-    /// tell of is found without a look at the other names.
-    fn find_near(
-        &self,
-        address: Option<u64>,
-        name: &str,
-    ) -> Result<(Option<u64>, usize), KcoreError> {
-        let first = address.map_or(self.count, |address| self.first_from(address));
-        let mut offset = TableParts::names_end(&self.names, first)?;
-        let mut found = None;
-        let last = self.count.min(first + NEIGHBOURS);
-        for index in first..last {
-            let end = offset + TableParts::names_end(&self.names[offset..], 1)?;
-            if self.expand(&self.names[offset..end]).get(1..) == Some(name.as_bytes()) {
-                found = Some(self.address(index));
-            }
-            offset = end;
-        }
-        let rest = TableParts::names_end(&self.names[offset..], self.count - last)?;
-        Ok((found, offset + rest))
+/// The address of symbol `index` (kernel/kallsyms.c, `kallsyms_sym_address()`).
+fn address(addresses: &Addresses, index: usize) -> u64 {
+    let signed = |offset: i32| i64::from(offset).cast_unsigned();
+    match addresses {
+        Addresses::Relative {
+            base,
+            offsets,
+            absolute_percpu,
+        } => match offsets[index] {
+            offset if !absolute_percpu => base.wrapping_add(offset.cast_unsigned().into()),
+            offset if offset < 0 => base.wrapping_sub(1).wrapping_sub(signed(offset)),
+            offset => signed(offset),
+        },
+        Addresses::PlaceRelative { start, offsets } => start
+            .wrapping_add(4 * index as u64)
+            .wrapping_add(signed(offsets[index])),
+        Addresses::Absolute(addresses) => addresses[index],
     }
-
-    /// The first symbol that is not before `address`.
-    fn first_from(&self, address: u64) -> usize {
-        let (mut low, mut high) = (0, self.count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.address(middle) < address {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
-    }
-
-    fn address(&self, index: usize) -> u64 {
-        let signed = |offset: i32| i64::from(offset).cast_unsigned();
-        match &self.addresses {
-            Addresses::Relative {
-                base,
-                offsets,
-                absolute_percpu,
-            } => match offsets[index] {
-                offset if !absolute_percpu => base.wrapping_add(offset.cast_unsigned().into()),
-                offset if offset < 0 => base.wrapping_sub(1).wrapping_sub(signed(offset)),
-                offset => signed(offset),
-            },
-            Addresses::PlaceRelative { start, offsets } => start
-                .wrapping_add(4 * index as u64)
-                .wrapping_add(signed(offsets[index])),
-            Addresses::Absolute(addresses) => addresses[index],
-        }
-    }
-
-    /// Type letter and name of a length and its codes; what it can of them, for
-    /// the tokens are not yet known to be sound.
-    fn expand(&self, name: &[u8]) -> Vec<u8> {
-        let head = match name.first() {
-            Some(0x80..) => 2,
-            _ => 1,
-        };
-        name.iter()
-            .skip(head)
-            .filter_map(|&code| {
-                let start = *self.token_index.get(usize::from(code))?;
-                self.token_table.get(usize::from(start)..)
-            })
-            .flat_map(|token| token.iter().copied().take_while(|&byte| byte != 0))
-            .take(512)
-            .collect()
-    }
-}
-
-/// Whether the symbol `_stext` is where VMCOREINFO has it: proof that the
-/// addresses were read in the encoding they are in.
-fn check_stext(table: &SymbolTable, stext: u64) -> Result<(), KcoreError> {
-    let mut buffer = NameBuffer::default();
-    let first = table.at(stext).map_or(table.len(), |place| place.index);
-    (first..table.len())
-        .take_while(|&index| table.address(index) == stext)
-        .any(|index| table.name(index, &mut buffer) == "_stext")
-        .then_some(())
-        .ok_or(KcoreError::Symbol("_stext"))
 }
 
 /// A length that has been found to be small.
