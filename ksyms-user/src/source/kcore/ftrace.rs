@@ -3,7 +3,7 @@
 use super::{
     KcoreError, Layouts, Memory,
     memory::{self, Structure, is_kernel, u64_at},
-    variables::Variables,
+    variables::{STEXT, Variables},
 };
 use crate::{
     kallsyms::SymbolTable,
@@ -56,9 +56,7 @@ pub(super) fn locations(
         return Err(KcoreError::Changed("ftrace's records"));
     }
     addresses.sort_unstable();
-    let stext = variables
-        .get("_stext")
-        .ok_or(KcoreError::Symbol("_stext"))?;
+    let stext = variables.get(STEXT).ok_or(KcoreError::Symbol(STEXT))?;
     keep_entries(&mut addresses, table, stext);
     Ok(Locations::new(addresses))
 }

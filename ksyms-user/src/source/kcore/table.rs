@@ -3,9 +3,9 @@
 use super::{
     KcoreError, Memory, VmcoreInfo,
     memory::{bytes, u32_at, u64_at},
-    variables::{self, Matcher, Variables},
+    variables::{self, Matcher, STEXT, Variables},
 };
-use crate::kallsyms::{Addresses, SymbolTable, TableParts};
+use crate::kallsyms::{Addresses, NameBuffer, SymbolTable, TableError, TableErrorKind, TableParts};
 
 /// What the tables are called that VMCOREINFO may tell of, since 6.0 (commit
 /// 5fd8fea935a1).
@@ -82,17 +82,12 @@ pub(super) fn read(
     let mut names = up_to_next("kallsyms_names", MAX_NAMES)?;
     let addresses = read_addresses(memory, info, count)?;
     let matcher = Matcher::new(&variables::NAMES, &token_table, &token_index);
-    let (end, variables) = scan(&names, &matcher, &addresses, count)?;
+    let (end, mut variables) = scan(&names, &matcher, &addresses, count)?;
     names.truncate(end);
     let seqs_of_names = variables
         .get("kallsyms_seqs_of_names")
         .map(|address| bytes(memory, "kallsyms_seqs_of_names", address, 3 * count))
         .transpose()?;
-    // Proof that the addresses were read in the encoding they are in.
-    let stext = at("_stext")?;
-    if !variables.all("_stext").any(|address| address == stext) {
-        return Err(KcoreError::Symbol("_stext"));
-    }
     let table = SymbolTable::from_parts(TableParts {
         names,
         count,
@@ -102,6 +97,9 @@ pub(super) fn read(
         markers: None,
         addresses,
     })?;
+    let stext = at(STEXT)?;
+    check_stext(&table, stext)?;
+    variables.add(STEXT, stext);
     Ok((table, variables))
 }
 
@@ -152,9 +150,22 @@ fn scan(
     let mut variables = Variables::default();
     let mut offset = 0;
     for index in 0..count {
-        let head = 1 + usize::from(names.get(offset).is_some_and(|&first| first & 0x80 != 0));
-        let end = offset + TableParts::names_end(&names[offset..], 1)?;
-        if let Some(name) = matcher.find(&names[offset + head..end]) {
+        let (start, len) = match names.get(offset..) {
+            Some(&[len @ ..0x80, ..]) => (offset + 1, usize::from(len)),
+            Some(&[low, high, ..]) => {
+                (offset + 2, usize::from(low & 0x7f) | usize::from(high) << 7)
+            }
+            _ => (offset, usize::MAX),
+        };
+        let end = start.saturating_add(len);
+        let codes = names.get(start..end).ok_or_else(|| {
+            TableError::from(TableErrorKind::NameTruncated {
+                index,
+                offset,
+                len: names.len(),
+            })
+        })?;
+        if let Some(name) = matcher.find(codes) {
             variables.add(name, address(addresses, index));
         }
         offset = end;
@@ -180,6 +191,18 @@ fn address(addresses: &Addresses, index: usize) -> u64 {
             .wrapping_add(signed(offsets[index])),
         Addresses::Absolute(addresses) => addresses[index],
     }
+}
+
+/// Whether the symbol `_stext` is where VMCOREINFO has it: proof that the
+/// addresses were read in the encoding they are in.
+fn check_stext(table: &SymbolTable, stext: u64) -> Result<(), KcoreError> {
+    let mut buffer = NameBuffer::default();
+    let first = table.at(stext).map_or(table.len(), |place| place.index);
+    (first..table.len())
+        .take_while(|&index| table.address(index) == stext)
+        .any(|index| table.name(index, &mut buffer) == STEXT)
+        .then_some(())
+        .ok_or(KcoreError::Symbol(STEXT))
 }
 
 /// A length that has been found to be small.

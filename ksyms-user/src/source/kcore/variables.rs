@@ -2,9 +2,11 @@
 
 use crate::kallsyms::{Step, SymbolTable};
 
-/// Their names.
-pub(super) const NAMES: [&str; 11] = [
-    "_stext",
+/// The begin of the kernel's code.
+pub(super) const STEXT: &str = "_stext";
+
+/// The names of the others.
+pub(super) const NAMES: [&str; 10] = [
     "bpf_jit_harden",
     "bpf_jit_kallsyms",
     "bpf_kallsyms",
@@ -32,7 +34,7 @@ impl Variables {
     /// Looks them up in a table, which has to put its names in order for that.
     pub(super) fn of(table: &SymbolTable) -> Self {
         let mut variables = Self::default();
-        for name in NAMES {
+        for name in NAMES.into_iter().chain([STEXT]) {
             for place in table.range(Step::Sequence, name) {
                 variables.add(name, table.address(table.placed(place)));
             }
@@ -53,18 +55,22 @@ impl Variables {
     }
 }
 
+/// Up to how many letters in the first code the second is looked at.
+const LETTERS: usize = 4;
+
 /// Finds names among compressed ones by their codes.
 ///
 /// Nearly all names are told apart from all that are sought by their first
-/// code, or by the second where the first is the type letter alone.
+/// two codes.
 pub(super) struct Matcher<'t> {
     names: &'t [&'static str],
-    token_table: &'t [u8],
-    token_index: &'t [u16],
+    tokens: Box<[&'t [u8]; 256]>,
     /// For each first code the names that may begin with it, a bit each.
     first: Box<[u32; 256]>,
-    /// For each second code the same.
-    second: Box<[u32; 256]>,
+    /// How many letters of the name the first code has.
+    letters: Box<[usize; 256]>,
+    /// For so many letters and each second code the names that may go on so.
+    second: Box<[[u32; 256]; LETTERS]>,
 }
 
 impl<'t> Matcher<'t> {
@@ -75,23 +81,31 @@ impl<'t> Matcher<'t> {
         token_table: &'t [u8],
         token_index: &'t [u16],
     ) -> Self {
+        let bits = |letters, token: &[u8]| {
+            names.iter().rev().fold(0, |bits, name| {
+                let rest = name.as_bytes().get(letters..);
+                bits << 1 | u32::from(rest.is_some_and(|rest| rest.starts_with(token)))
+            })
+        };
         let mut matcher = Self {
             names,
-            token_table,
-            token_index,
+            tokens: Box::new([&[]; 256]),
             first: Box::new([0; 256]),
-            second: Box::new([0; 256]),
+            letters: Box::new([0; 256]),
+            second: Box::new([[0; 256]; LETTERS]),
         };
-        for code in 0..=u8::MAX {
-            let token = matcher.token(code);
-            let begin = |token: &[u8]| {
-                names.iter().rev().fold(0, |bits, name| {
-                    bits << 1 | u32::from(name.as_bytes().starts_with(token))
-                })
-            };
-            let bits = (token.get(1..).map_or(0, begin), begin(token));
-            matcher.first[usize::from(code)] = bits.0;
-            matcher.second[usize::from(code)] = bits.1;
+        for (code, &start) in token_index.iter().enumerate().take(256) {
+            let rest = token_table.get(usize::from(start)..).unwrap_or_default();
+            let len = rest.iter().position(|&byte| byte == 0);
+            let token = &rest[..len.unwrap_or_default()];
+            matcher.tokens[code] = token;
+            if let [_, name @ ..] = token {
+                matcher.first[code] = bits(0, name);
+                matcher.letters[code] = name.len();
+            }
+            for letters in 0..LETTERS {
+                matcher.second[letters][code] = bits(letters, token);
+            }
         }
         matcher
     }
@@ -103,39 +117,37 @@ impl<'t> Matcher<'t> {
             return None;
         };
         let mut bits = self.first[usize::from(first)];
-        if let &[second, ..] = rest {
-            // Whatever follows the type letter alone.
-            if bits.count_ones() as usize == self.names.len() {
-                bits = self.second[usize::from(second)];
-            }
-        }
         if bits == 0 {
-            None
-        } else {
-            self.compare(bits, codes)
+            return None;
         }
+        if let (Some(&second), Some(by_code)) = (
+            rest.first(),
+            self.second.get(self.letters[usize::from(first)]),
+        ) {
+            bits &= by_code[usize::from(second)];
+        }
+        self.compare(bits, codes)
     }
 
     fn compare(&self, mut bits: u32, codes: &[u8]) -> Option<&'static str> {
         while bits != 0 {
             let name = self.names[bits.trailing_zeros() as usize];
-            let mut text = codes.iter().flat_map(|&code| self.token(code)).skip(1);
-            if name.bytes().all(|byte| text.next() == Some(&byte)) && text.next().is_none() {
+            let mut rest = Some(name.as_bytes());
+            let mut skip = 1;
+            for &code in codes {
+                let token = self.tokens[usize::from(code)];
+                rest = rest.and_then(|rest| rest.strip_prefix(token.get(skip..)?));
+                if rest.is_none() {
+                    break;
+                }
+                skip = 0;
+            }
+            if rest == Some(&[]) {
                 return Some(name);
             }
             bits &= bits - 1;
         }
         None
-    }
-
-    fn token(&self, code: u8) -> &'t [u8] {
-        let rest = self
-            .token_index
-            .get(usize::from(code))
-            .and_then(|&start| self.token_table.get(usize::from(start)..))
-            .unwrap_or_default();
-        let len = rest.iter().position(|&byte| byte == 0);
-        &rest[..len.unwrap_or_default()]
     }
 }
 
@@ -160,9 +172,11 @@ mod tests {
             }
             rest = &rest[1 + len..];
         }
-        for variables in [matched, Variables::of(&table)] {
+        assert_eq!(matched.get(STEXT), None);
+        let all = Variables::of(&table);
+        assert_eq!(all.get(STEXT), Some(1));
+        for variables in [matched, all] {
             assert_eq!(variables.all("modules").collect::<Vec<_>>(), [2, 5]);
-            assert_eq!(variables.get("_stext"), Some(1));
             assert_eq!(variables.all("ftrace_pages_start").collect::<Vec<_>>(), [6]);
             assert_eq!(variables.get("bpf_kallsyms"), None);
         }
