@@ -5,10 +5,17 @@
 //! one marker to the next, expanded when one of them is first asked for; a
 //! table of which all is asked for then holds its names twice, and no more.
 
-use std::sync::OnceLock;
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
 
-use super::{BUFFER, MARKED, SymbolTable, narrow};
+use super::{BUFFER, MARKED, SymbolTable, narrow, tokens::Query};
 use crate::kallsyms::Symbol;
+
+/// How often [`SymbolTable::resolve`] finds a name of a block before it expands
+/// it: about when the time saved since would have paid for that.
+const OFTEN: u32 = 1_000;
 
 /// The expanded names from one marker to the next.
 struct Block {
@@ -51,20 +58,30 @@ impl Block {
     }
 }
 
+/// Where the block of a marker is, once there is one.
+#[derive(Default)]
+struct Place {
+    block: OnceLock<Block>,
+    /// How often a name of it was found before. Threads may overwrite each
+    /// other's: it is then found more often.
+    found: AtomicU32,
+}
+
 /// The blocks of a table, none of which is there at first.
 #[derive(Default)]
-pub(super) struct Blocks(OnceLock<Box<[OnceLock<Block>]>>);
+pub(super) struct Blocks(OnceLock<Box<[Place]>>);
 
 impl Blocks {
+    #[inline]
+    fn get(&self, marker: usize) -> Option<&Block> {
+        self.0.get()?.get(marker)?.block.get()
+    }
+
     pub(super) fn heap_bytes(&self) -> usize {
-        let blocks = self.0.get().map(|blocks| &**blocks).unwrap_or_default();
-        let names = |block: &Block| block.text.len() + size_of_val(&*block.ends);
-        size_of_val(blocks)
-            + blocks
-                .iter()
-                .filter_map(OnceLock::get)
-                .map(names)
-                .sum::<usize>()
+        let places = self.0.get().map(|places| &**places).unwrap_or_default();
+        let blocks = places.iter().filter_map(|place| place.block.get());
+        let names = blocks.map(|block| block.text.len() + size_of_val(&*block.ends));
+        size_of_val(places) + names.sum::<usize>()
     }
 }
 
@@ -78,13 +95,7 @@ impl SymbolTable {
     /// without.
     #[must_use]
     pub fn symbol(&self, index: usize) -> Symbol<'_> {
-        let blocks = self.blocks.0.get_or_init(|| {
-            let blocks = self.markers.iter().map(|_| OnceLock::new());
-            blocks.collect()
-        });
-        let marker = index / MARKED;
-        let block = blocks[marker].get_or_init(|| Block::expand(self, marker));
-        let (kind, name) = block.get(index % MARKED);
+        let (kind, name) = self.block(index / MARKED).get(index % MARKED);
         Symbol {
             address: self.address(index),
             kind,
@@ -97,5 +108,36 @@ impl SymbolTable {
     #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Symbol<'_>> {
         (0..self.len()).map(|index| self.symbol(index))
+    }
+
+    fn place(&self, marker: usize) -> &Place {
+        let places = || self.markers.iter().map(|_| Place::default()).collect();
+        &self.blocks.0.get_or_init(places)[marker]
+    }
+
+    fn block(&self, marker: usize) -> &Block {
+        let block = &self.place(marker).block;
+        block.get_or_init(|| Block::expand(self, marker))
+    }
+
+    /// Whether symbol `index`, whose name is at `offset`, has the name that is
+    /// sought: said by its expanded name if there is one, and there soon is for
+    /// those that are sought again and again.
+    #[inline]
+    pub(super) fn is_named(&self, index: usize, offset: usize, query: &Query<'_>) -> bool {
+        let marker = index / MARKED;
+        if let Some(block) = self.blocks.get(marker) {
+            return block.get(index % MARKED).1.as_bytes() == query.bytes();
+        }
+        let same = self.tokens.compare(query, self.codes_at(offset)).is_eq();
+        if same {
+            let found = &self.place(marker).found;
+            let times = found.load(Relaxed) + 1;
+            found.store(times, Relaxed);
+            if times >= OFTEN {
+                self.block(marker);
+            }
+        }
+        same
     }
 }

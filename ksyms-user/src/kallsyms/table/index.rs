@@ -1,6 +1,6 @@
 //! From the hash of a name to its symbols.
 
-use super::{SymbolTable, name_at, narrow, tokens::Query};
+use super::{SymbolTable, name_at, narrow};
 
 /// A slot of the index, empty if 0: where the name is, which symbol has it,
 /// and a fingerprint, all in one word, so that a lookup needs no further memory
@@ -146,27 +146,31 @@ impl Index {
         self.slots[at]
     }
 
-    /// The symbols of the name, whose hash is `hash`.
+    /// The symbols of the name of this (mixed) hash, which `is` says by one of
+    /// them and where its name is.
     #[inline]
-    pub(super) fn find(&self, table: &SymbolTable, query: &Query<'_>, hash: u64) -> Found<'_> {
+    pub(super) fn find(&self, hash: u64, is: impl Fn(usize, usize) -> bool) -> Found<'_> {
         let mut at = self.start(hash);
         loop {
             let slot = self.slots[at];
             if slot == Slot::EMPTY {
                 return Found::None;
             }
-            if slot.may_be(hash)
-                && table
-                    .tokens
-                    .compare(query, table.codes_at(slot.offset()))
-                    .is_eq()
-            {
-                return self.symbols(slot);
+            if slot.may_be(hash) {
+                let found = self.symbols(slot);
+                let any = match found {
+                    Found::Several(&[symbol, ..]) | Found::One(symbol) => symbol as usize,
+                    _ => 0,
+                };
+                if is(any, slot.offset()) {
+                    return found;
+                }
             }
             at = self.next(at);
         }
     }
 
+    #[inline]
     fn symbols(&self, slot: Slot) -> Found<'_> {
         if !slot.is_several() {
             return Found::One(slot.symbol());

@@ -137,13 +137,16 @@ impl SymbolTable {
     ///
     /// The first call, on any thread, builds an index, 16 bytes a symbol; each
     /// call then costs a hash of the name and looking at about two slots and
-    /// one name. Call [`SymbolTable::prepare`] to choose when that is.
+    /// one name. Call [`SymbolTable::prepare`] to choose when that is. Names
+    /// that are found again and again are kept expanded in the end, see
+    /// [`SymbolTable::symbol`]: to compare with them takes half the time.
     #[must_use]
     pub fn resolve(&self, name: &str) -> Matches<'_> {
         let index = self.index();
         let query = Query::new(name.as_bytes());
         Matches {
-            symbols: match index.find(self, &query, query.hash()) {
+            symbols: match index.find(query.hash(), |symbol, at| self.is_named(symbol, at, &query))
+            {
                 Found::None => Symbols::One(None.into_iter()),
                 Found::One(symbol) => Symbols::One(Some(symbol).into_iter()),
                 Found::Several(symbols) => Symbols::Several(symbols.iter()),
@@ -227,7 +230,10 @@ impl SymbolTable {
             // The first byte of each name: with it comes the rest.
             black_box(offsets.map(|offset| self.names.get(offset?).copied()));
             for (name, hash) in names.iter().zip(hashes) {
-                resolved.push(index.find(self, &Query::new(name.as_bytes()), hash));
+                let query = Query::new(name.as_bytes());
+                resolved.push(index.find(hash, |_, at| {
+                    self.tokens.compare(&query, self.codes_at(at)).is_eq()
+                }));
             }
         }
         resolved

@@ -677,6 +677,29 @@ fn lookups_while_batches_start_and_end() {
     assert!(table.batches.slot().load().is_none());
 }
 
+/// A name that is sought often is found by its expanded form.
+#[test]
+fn resolves_by_expanded_names() {
+    for wild in [false, true] {
+        let symbols = symbols(67, 300, wild);
+        let table = encode(&symbols).unwrap();
+        let before = table.heap_bytes();
+        let index = |found: Matches<'_>| found.collect::<Vec<_>>();
+        let name = &*symbols[200].2;
+        let found = index(table.resolve(name));
+        let indexed = table.heap_bytes();
+        assert!(indexed > before && found.contains(&200));
+        for _ in 0..1_000 {
+            assert_eq!(index(table.resolve(name)), found);
+        }
+        assert!(table.heap_bytes() > indexed, "not expanded");
+        // Whichever symbols have theirs expanded.
+        agree(&symbols, &table);
+        assert_eq!(table.iter().len(), table.iter().count());
+        agree(&symbols, &table);
+    }
+}
+
 /// Each thread gets the same names, wherever they begin.
 #[test]
 fn symbols_from_several_threads() {

@@ -409,6 +409,10 @@ impl<'q> Query<'q> {
         Self { bytes, last }
     }
 
+    pub(super) const fn bytes(&self) -> &'q [u8] {
+        self.bytes
+    }
+
     /// The hash of the name, mixed.
     #[inline]
     pub(super) fn hash(&self) -> u64 {
