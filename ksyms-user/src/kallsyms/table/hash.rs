@@ -63,6 +63,30 @@ impl Step {
     }
 }
 
+/// What each byte adds to the sum of a text.
+///
+/// The sum does not tell one order of the bytes from another, but it is had of
+/// a compressed name by adding up its tokens', in any order: several times
+/// faster than a hash, and enough to tell that a name is none of a few.
+static LETTERS: [u32; 256] = {
+    let mut letters = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let letter = (mix(mix(byte as u64 + 1)) >> 32) as u32;
+        letters[byte] = letter;
+        byte += 1;
+    }
+    letters
+};
+
+/// The sum of a text, see [`LETTERS`].
+#[inline]
+pub(super) fn sum(text: &[u8]) -> u32 {
+    text.iter().fold(0, |sum: u32, &byte| {
+        sum.wrapping_add(LETTERS[usize::from(byte)])
+    })
+}
+
 /// Spreads a hash over all 64 bits: where in a hash table it goes is said by
 /// the high ones, and short names are in the low ones only.
 pub(super) const fn mix(hash: u64) -> u64 {

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use super::{
-    SymbolTable,
+    MARKED, SymbolTable, hash,
     index::{Found, Index},
     name_at, narrow,
     tokens::Query,
@@ -15,8 +15,8 @@ pub enum Plan {
     /// A binary search for each name, within a batch if one is open: for few
     /// names, before there is an index of names.
     Search,
-    /// One pass over the table, each name of which is hashed and looked up in
-    /// a hash table of the names that are sought: for more of them.
+    /// One pass over the table, to look up each of its names in a hash table of
+    /// those that are sought: for more of them.
     Pass,
     /// The index of names: when it is there, and for so many names that
     /// building it pays.
@@ -24,15 +24,15 @@ pub enum Plan {
 }
 
 /// Up to how many names are searched for rather than passed over. Measured on
-/// 155,000 symbols: a pass takes 3 ms, a search by markers 7 us.
-pub(super) const SEARCHES: usize = 400;
+/// 155,000 symbols: a pass takes 1.6 ms, a search by markers 7 us.
+pub(super) const SEARCHES: usize = 200;
 
 /// The same in an open batch, where a search takes 0.9 us.
-const BATCH_SEARCHES: usize = 3_000;
+const BATCH_SEARCHES: usize = 2_000;
 
-/// From how many names on the index is built: that takes 3 ms more than a
+/// From how many names on the index is built: that takes 5 ms more than a
 /// pass, but a name then 0.1 us rather than 0.3 us.
-const INDEXED: usize = 15_000;
+const INDEXED: usize = 25_000;
 
 /// Names that are looked up at once, so that their cache misses overlap.
 const TOGETHER: usize = 16;
@@ -240,20 +240,7 @@ impl SymbolTable {
     }
 
     fn resolve_by_pass(&self, names: &[&str]) -> Resolved {
-        let queries = Queries::new(names);
-        let mut candidates = Vec::with_capacity(names.len());
-        let mut offset = 0;
-        for symbol in 0..self.len() {
-            let at = offset;
-            let (start, end) = name_at(&self.names, offset).unwrap_or_default();
-            offset = end;
-            let hash = self.tokens.hash(&self.names[start..], end - start);
-            candidates.extend(
-                queries
-                    .candidates(hash)
-                    .map(|query| (query, narrow(symbol), narrow(at))),
-            );
-        }
+        let candidates = self.candidates(&Queries::new(names));
         let mut found: Vec<(u32, u32)> = Vec::with_capacity(candidates.len());
         for candidates in candidates.chunks(TOGETHER) {
             // The queries are far apart: load several at once.
@@ -262,11 +249,8 @@ impl SymbolTable {
             }
             for &(query, symbol, at) in candidates {
                 let name = Query::new(names[query as usize].as_bytes());
-                if self
-                    .tokens
-                    .compare(&name, self.codes_at(at as usize))
-                    .is_eq()
-                {
+                let codes = self.codes_at(at as usize);
+                if self.tokens.compare(&name, codes).is_eq() {
                     found.push((query, symbol));
                 }
             }
@@ -293,7 +277,38 @@ impl SymbolTable {
             symbols,
         }
     }
+
+    /// One pass over the table, from marker to marker.
+    fn candidates(&self, queries: &Queries) -> Vec<Candidate> {
+        let mut candidates = Vec::with_capacity(queries.chains.len());
+        let mut sums = Vec::new();
+        let mut symbols = 0..narrow(self.len());
+        for (marker, &start) in self.markers.iter().enumerate() {
+            let marked = start as usize;
+            let next = self.markers.get(marker + 1);
+            let end = next.map_or(self.names.len(), |&next| next as usize);
+            let names = &self.names[marked..end];
+            self.tokens.sums(names, &mut sums);
+            let mut offset = 0;
+            for symbol in symbols.by_ref().take(MARKED) {
+                let at = offset;
+                let (start, end) = name_at(names, offset).unwrap_or_default();
+                offset = end;
+                let others = sums[end].wrapping_sub(sums[start + 1]);
+                if queries.may_have(self.tokens.sum(names[start], others)) {
+                    let hash = self.tokens.hash(&names[start..], end - start);
+                    let at = narrow(marked + at);
+                    let queries = queries.candidates(hash);
+                    candidates.extend(queries.map(|query| (query, symbol, at)));
+                }
+            }
+        }
+        candidates
+    }
 }
+
+/// A query, a symbol that has its hash, and where the name of that is.
+type Candidate = (u32, u32, u32);
 
 #[expect(
     clippy::cast_possible_truncation,
@@ -305,7 +320,7 @@ const fn high_bits(hash: u64, shift: u32) -> usize {
 
 /// A hash table of the names that are sought.
 struct Queries {
-    /// A bit for each hash that is there, 16 to 32 bits a name: nearly all
+    /// A bit for each sum that is there, 16 to 32 bits a name: nearly all
     /// symbols are told here that they are not sought.
     filter: Box<[u64]>,
     filter_shift: u32,
@@ -330,8 +345,9 @@ impl Queries {
             chains: vec![(0, Self::NONE); names.len()].into(),
         };
         for (query, name) in names.iter().enumerate() {
-            let hash = Query::new(name.as_bytes()).hash();
-            let bit = high_bits(hash, queries.filter_shift);
+            let name = Query::new(name.as_bytes());
+            let hash = name.hash();
+            let bit = queries.bit(name.sum());
             queries.filter[bit / 64] |= 1 << (bit % 64);
             let head = &mut queries.heads[high_bits(hash, queries.heads_shift)];
             queries.chains[query] = (hash, *head);
@@ -340,15 +356,21 @@ impl Queries {
         queries
     }
 
+    fn bit(&self, sum: u32) -> usize {
+        high_bits(hash::mix(sum.into()), self.filter_shift)
+    }
+
+    /// Whether a query may have this sum.
+    #[inline]
+    fn may_have(&self, sum: u32) -> bool {
+        let bit = self.bit(sum);
+        self.filter[bit / 64] >> (bit % 64) & 1 != 0
+    }
+
     /// The queries that have this (mixed) hash.
     #[inline]
     fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> {
-        let bit = high_bits(hash, self.filter_shift);
-        let mut query = if self.filter[bit / 64] >> (bit % 64) & 1 == 0 {
-            Self::NONE
-        } else {
-            self.heads[high_bits(hash, self.heads_shift)]
-        };
+        let mut query = self.heads[high_bits(hash, self.heads_shift)];
         std::iter::from_fn(move || {
             while query != Self::NONE {
                 let this = query;

@@ -1,6 +1,6 @@
 //! The 256 tokens that names are made of.
 
-use std::{cmp::Ordering, iter};
+use std::{cmp::Ordering, iter, mem::replace};
 
 use super::{MAX_NAME, TableErrorKind, hash, narrow};
 
@@ -47,6 +47,10 @@ pub(super) struct Tokens {
     steps: Box<[hash::Step; 2 * NONE]>,
     /// The same for a name's first token.
     first_steps: Box<[hash::Step; 256]>,
+    /// The sum of each token, see [`hash::sum`].
+    sums: Box<[u32; 256]>,
+    /// The same for a name's first token.
+    first_sums: Box<[u32; 256]>,
     longest: usize,
     all_ascii: bool,
     any_empty: bool,
@@ -62,6 +66,8 @@ impl Tokens {
         let mut firsts = tokens.clone();
         let mut steps = Box::new([hash::Step::NONE; 2 * NONE]);
         let mut first_steps = Box::new([hash::Step::NONE; 256]);
+        let mut sums = Box::new([0; 256]);
+        let mut first_sums = Box::new([0; 256]);
         let (mut longest, mut end, mut any_empty, mut all_ascii) = (0, 0, false, true);
         for (code, &start) in index.iter().enumerate() {
             let offset = usize::from(start);
@@ -87,6 +93,8 @@ impl Tokens {
             firsts[code] = Token::new(offset + 1, rest);
             steps[code] = hash::Step::before(token);
             first_steps[code] = hash::Step::before(rest);
+            sums[code] = hash::sum(token);
+            first_sums[code] = hash::sum(rest);
             longest = longest.max(len);
             end = end.max(offset + len + 1);
             any_empty |= len == 0;
@@ -99,6 +107,8 @@ impl Tokens {
             firsts,
             steps,
             first_steps,
+            sums,
+            first_sums,
             longest,
             all_ascii,
             any_empty,
@@ -122,7 +132,13 @@ impl Tokens {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.text.len() + 512 * (size_of::<Token>() + size_of::<hash::Step>())
+        self.text.len()
+            + size_of_val(&*self.all)
+            + size_of_val(&*self.firsts)
+            + size_of_val(&*self.steps)
+            + size_of_val(&*self.first_steps)
+            + size_of_val(&*self.sums)
+            + size_of_val(&*self.first_sums)
     }
 
     /// The text of a token.
@@ -357,6 +373,27 @@ impl Tokens {
             .fold(0, |hash, &code| self.steps[usize::from(code)].apply(hash));
         hash::mix(self.first_steps[usize::from(*first)].apply(hash))
     }
+
+    /// The sums of all that comes before each code, and before the end, see
+    /// [`hash::sum`]; as if lengths were codes.
+    ///
+    /// One addition a code, and no branch that depends on where names end.
+    pub(super) fn sums(&self, names: &[u8], sums: &mut Vec<u32>) {
+        sums.clear();
+        let mut all: u32 = 0;
+        sums.extend(names.iter().map(|&code| {
+            let next = all.wrapping_add(self.sums[usize::from(code)]);
+            replace(&mut all, next)
+        }));
+        sums.push(all);
+    }
+
+    /// The sum of the name that begins with `first`, less its type letter, of
+    /// which the other codes have the sum `others`.
+    #[inline]
+    pub(super) fn sum(&self, first: u8, others: u32) -> u32 {
+        self.first_sums[usize::from(first)].wrapping_add(others)
+    }
 }
 
 /// How many codes two names begin with both.
@@ -411,6 +448,12 @@ impl<'q> Query<'q> {
 
     pub(super) const fn bytes(&self) -> &'q [u8] {
         self.bytes
+    }
+
+    /// The sum of the name, see [`hash::sum`].
+    #[inline]
+    pub(super) fn sum(&self) -> u32 {
+        hash::sum(self.bytes)
     }
 
     /// The hash of the name, mixed.
