@@ -12,7 +12,7 @@
 //! | feature | brings |
 //! |---|---|
 //! | `attach` | `attach`: load, arm, count, detach |
-//! | `report` | `report`: tables, CSV, JSON documents |
+//! | `report` | `report`: tables, CSV, JSON documents; `selftest` |
 //! | `cli` (default) | both of them, `bench`, and the program `ksyms-attach` |
 //!
 //! The library never prints and never exits.
@@ -38,4 +38,6 @@ pub mod kallsyms;
 #[cfg(feature = "report")]
 pub mod report;
 pub mod select;
+#[cfg(feature = "report")]
+pub mod selftest;
 pub mod source;

@@ -128,7 +128,11 @@ impl Bench {
     }
 
     fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
-        let decimals = |ratio: f64| if ratio < 10.0 { 3 } else { 1 };
+        let decimals = |ratio: f64| match ratio {
+            10.0.. => 1,
+            0.1.. => 3,
+            _ => 6,
+        };
         let rows: Vec<_> = self
             .rows
             .iter()

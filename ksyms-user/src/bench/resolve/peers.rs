@@ -50,8 +50,8 @@ impl Aya {
         if symbols.len() < 2 {
             return None;
         }
-        let known = symbols.values().map(|name| (&**name, ())).collect();
-        let names = Names::draw(symbols.values().map(|name| &**name).collect(), &known);
+        let names = symbols.values().map(|name| &**name).collect();
+        let names = Names::draw(names, &first(&symbols));
         Some(Self { symbols, names })
     }
 
@@ -61,11 +61,7 @@ impl Aya {
 
     /// The lowest address of each name.
     pub(super) fn first(&self) -> HashMap<&str, u64> {
-        let mut first = HashMap::with_capacity(self.symbols.len());
-        for (&address, name) in &self.symbols {
-            first.entry(&**name).or_insert(address);
-        }
-        first
+        first(&self.symbols)
     }
 
     /// All addresses in random order, and how long their names are.
@@ -90,6 +86,14 @@ impl Aya {
             .next_back()
             .map(|(_, name)| &**name)
     }
+}
+
+fn first(symbols: &BTreeMap<u64, String>) -> HashMap<&str, u64> {
+    let mut first = HashMap::with_capacity(symbols.len());
+    for (&address, name) in symbols {
+        first.entry(&**name).or_insert(address);
+    }
+    first
 }
 
 /// blazesym, on a text.

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, fmt, ops::ControlFlow};
 
-use crate::kallsyms::{Symbol, SymbolTable};
+use crate::{
+    kallsyms::{Symbol, SymbolTable},
+    selftest::absent,
+};
 
 /// Functions that every kernel has and calls all the time; some have had two
 /// names.
@@ -159,7 +162,7 @@ impl Names {
         let misses = |names: &[&str]| {
             let mut misses = Texts::default();
             for name in names {
-                misses.push(&miss(name, known));
+                misses.push(&absent(name, known));
             }
             misses
         };
@@ -196,24 +199,6 @@ impl Names {
         }
         sets
     }
-}
-
-/// A name like `name` that is not `known`: the search for it goes all the way,
-/// and ends beside a symbol.
-fn miss<V>(name: &str, known: &HashMap<&str, V>) -> String {
-    let mut miss = name.to_owned();
-    let last = miss.pop();
-    for other in ('a'..='z').chain('0'..='9').rev() {
-        miss.push(other);
-        if Some(other) != last && !known.contains_key(&*miss) {
-            return miss;
-        }
-        miss.pop();
-    }
-    while known.contains_key(&*miss) {
-        miss.push('~');
-    }
-    miss
 }
 
 /// Names, and what a lookup of each must answer; 0 for one that is not there.
@@ -275,31 +260,6 @@ pub(super) fn places(listing: &Listing) -> Vec<Place<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn misses_are_near_and_not_there() {
-        let mut known: HashMap<String, ()> = HashMap::new();
-        for name in ["schedule", "schedulz", "é", "x"] {
-            known.insert(name.to_owned(), ());
-        }
-        // All that differ in the last character.
-        known.extend(
-            ('a'..='z')
-                .chain('0'..='9')
-                .map(|last| (format!("vfs_rea{last}"), ())),
-        );
-        let known: HashMap<&str, ()> = known.keys().map(|name| (&**name, ())).collect();
-        for (name, expected) in [
-            ("schedule", "schedul9"),
-            ("vfs_read", "vfs_rea"),
-            ("é", "9"),
-            ("x", "9"),
-        ] {
-            let miss = miss(name, &known);
-            assert_eq!(miss, expected);
-            assert!(!known.contains_key(&*miss));
-        }
-    }
 
     #[test]
     fn names_are_shuffled_alike_each_time() {

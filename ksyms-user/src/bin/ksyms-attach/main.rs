@@ -9,6 +9,7 @@ mod command;
 mod count;
 mod failure;
 mod resolve;
+mod selftest;
 mod signals;
 mod table;
 mod terminal;
@@ -61,7 +62,7 @@ fn run(args: Args, talk: Talk) -> Result<(), Failure> {
                 Bench::Resolve(bench) => resolve::bench_resolve(&bench, &args.symbols, talk),
             }
         }
-        Some(Action::Selftest(_)) => Err(Failure::Usage("later".into())),
+        Some(Action::Selftest(args)) => selftest::selftest(&args),
     }
 }
 
