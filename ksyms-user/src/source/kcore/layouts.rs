@@ -152,7 +152,7 @@ const MAX_MEMBERS: usize = 100_000;
 
 struct Types<'b> {
     btf: &'b [u8],
-    types: Range<usize>,
+    range: Range<usize>,
     strings: &'b [u8],
     /// Where every so manyth type begins, as far as they were walked.
     marks: Vec<usize>,
@@ -202,11 +202,11 @@ impl<'b> Types<'b> {
             }
             Ok(start..end)
         };
-        let types = section(8)?;
+        let range = section(8)?;
         let strings = &btf[section(16)?];
         Ok(Self {
             btf,
-            types,
+            range,
             strings,
             marks: Vec::new(),
         })
@@ -214,7 +214,7 @@ impl<'b> Types<'b> {
 
     /// The type that begins at `at`.
     fn type_at(&self, at: usize) -> Result<Type, KcoreError> {
-        let &[n0, n1, n2, n3, i0, i1, i2, i3, s0, s1, s2, s3] = self.btf[..self.types.end]
+        let &[n0, n1, n2, n3, i0, i1, i2, i3, s0, s1, s2, s3] = self.btf[..self.range.end]
             .get(at..)
             .and_then(|rest| rest.first_chunk::<12>())
             .ok_or(wrong("the end of the types within a type", at))?;
@@ -230,7 +230,7 @@ impl<'b> Types<'b> {
         if found.kind == 0 || found.kind as usize >= TRAILING.len() {
             return Err(wrong("a type of an unknown kind", at));
         }
-        if found.end() > self.types.end {
+        if found.end() > self.range.end {
             return Err(wrong("a type longer than the types", at));
         }
         Ok(found)
@@ -248,8 +248,8 @@ impl<'b> Types<'b> {
         }
         let mut found = vec![None; wanted.len()];
         let mut missing = wanted.len();
-        let (mut at, mut until_mark) = (self.types.start, 1);
-        while at < self.types.end && missing > 0 {
+        let (mut at, mut until_mark) = (self.range.start, 1);
+        while at < self.range.end && missing > 0 {
             until_mark -= 1;
             if until_mark == 0 {
                 self.marks.push(at);
@@ -344,17 +344,17 @@ impl<'b> Types<'b> {
             };
             return Ok(one.saturating_mul(factor));
         }
-        Err(wrong("types nested without end", self.types.start))
+        Err(wrong("types nested without end", self.range.start))
     }
 
     /// The type of a number; they are counted from 1.
     fn by_id(&self, id: u32) -> Result<Type, KcoreError> {
         let index = (id as usize)
             .checked_sub(1)
-            .ok_or(wrong("a member without a type", self.types.start))?;
+            .ok_or(wrong("a member without a type", self.range.start))?;
         // After the last mark, there may be many more.
         let mark = (index / MARKED).min(self.marks.len().saturating_sub(1));
-        let mut at = self.marks.get(mark).copied().unwrap_or(self.types.start);
+        let mut at = self.marks.get(mark).copied().unwrap_or(self.range.start);
         for _ in mark * MARKED..index {
             at = self.type_at(at)?.end();
         }
@@ -530,7 +530,7 @@ pub(super) mod tests {
     #[test]
     fn nesting_has_an_end() {
         let mut itself = Builder::default();
-        itself.structure(kind::STRUCT, "outer", 64, &[("", 1, 0); 1000]);
+        itself.structure(kind::STRUCT, "outer", 64, &vec![("", 1, 0); 1000]);
         let mut alias = Builder::default();
         alias.add(kind::TYPEDEF, "t", 1, &[]);
         alias.structure(kind::STRUCT, "outer", 64, &[("text", 1, 0)]);

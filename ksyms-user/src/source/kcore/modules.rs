@@ -21,7 +21,7 @@ const NAME_BYTES: usize = 512;
 /// `MODULE_STATE_UNFORMED` (include/linux/module.h).
 const UNFORMED: u64 = 3;
 
-/// Elf64_Sym.
+/// The bytes of an `Elf64_Sym`.
 const SYMBOL_BYTES: usize = 24;
 
 /// Visits them in the kernel's order.

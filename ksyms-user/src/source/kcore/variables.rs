@@ -161,21 +161,21 @@ mod tests {
         let text = "1 T _stext\n2 d modules\n3 d module\n4 d modulesx\n5 b modules\n\
                     6 t ftrace_pages_start\n7 t ftrace_pages_start.cold\n8 b ftrace_pages\n";
         let table = SymbolTable::encode(&Symbols::parse(text.into()).unwrap()).unwrap();
-        let mut matched = Variables::default();
+        let mut by_codes = Variables::default();
         let parts = table.to_parts();
         let matcher = Matcher::new(&NAMES, &parts.token_table, &parts.token_index);
         let mut rest = &parts.names[..];
         for index in 0..parts.count {
             let len = usize::from(rest[0]);
             if let Some(name) = matcher.find(&rest[1..=len]) {
-                matched.add(name, table.address(index));
+                by_codes.add(name, table.address(index));
             }
             rest = &rest[1 + len..];
         }
-        assert_eq!(matched.get(STEXT), None);
+        assert_eq!(by_codes.get(STEXT), None);
         let all = Variables::of(&table);
         assert_eq!(all.get(STEXT), Some(1));
-        for variables in [matched, all] {
+        for variables in [by_codes, all] {
             assert_eq!(variables.all("modules").collect::<Vec<_>>(), [2, 5]);
             assert_eq!(variables.all("ftrace_pages_start").collect::<Vec<_>>(), [6]);
             assert_eq!(variables.get("bpf_kallsyms"), None);
