@@ -226,8 +226,6 @@ fn tables_that_are_damaged() {
 fn four_gibibytes() {
     // Zeros that are never looked at, so that they take no memory.
     let zeros = || vec![0; 1 << 32];
-    let error = Symbols::parse(zeros()).unwrap_err();
-    assert_eq!(error.kind, ParseErrorKind::TooLarge(1 << 32));
     let kind = table_fault(|parts| parts.names = zeros());
     assert_eq!(kind, TableErrorKind::NamesTooLarge(1 << 32));
     let kind = table_fault(|parts| parts.count = 0xffff_ffff);

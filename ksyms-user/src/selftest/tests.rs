@@ -15,7 +15,7 @@ fn symbols() -> Symbols {
     }
     let long = "x".repeat(300);
     writeln!(text, "ffffffff82000000 D {long}").unwrap();
-    Symbols::parse(text.into()).unwrap()
+    Symbols::parse(text).unwrap()
 }
 
 fn parts() -> TableParts {

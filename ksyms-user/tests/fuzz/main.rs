@@ -204,9 +204,9 @@ fn traceable() {
         let any = locations.is_ok() || names.is_ok();
         if let Ok(names) = names {
             let _ = names.count("t_stop", Some("mod"));
-            let symbols = Symbols::parse(TEXT.into()).expect("good symbols");
+            let symbols = Symbols::parse(TEXT).expect("good symbols");
             let patterns = Patterns::parse(["*"]).expect("a good pattern");
-            let _ = select(&symbols, &Traceable::Names(names), &patterns);
+            let _ = select(&symbols, &Traceable::Names(Box::new(names)), &patterns);
         }
         any
     });
@@ -239,7 +239,7 @@ fn patterns() {
     ];
     // The regex crate bounds what it makes of a pattern at 10 MiB.
     target.allowance = 16 << 20;
-    let symbols = Symbols::parse(TEXT.into()).expect("good symbols");
+    let symbols = Symbols::parse(TEXT).expect("good symbols");
     target.feed(|input| {
         let text = String::from_utf8_lossy(input);
         let patterns = Patterns::parse_with(text.lines(), |_| Ok(text.clone().into()));
@@ -265,7 +265,7 @@ fn tables() -> Vec<TableParts> {
     }
     let line = format!("{:x} r {}\n", image::RODATA + 0x8000, "long_".repeat(102));
     text.push_str(&line);
-    let symbols = Symbols::parse(text.into()).expect("good symbols");
+    let symbols = Symbols::parse(text).expect("good symbols");
     let core = symbols.iter().filter(|symbol| symbol.module.is_none());
     let with_per_cpu = SymbolTable::encode(core.clone()).expect("a table");
     let without = SymbolTable::encode(core.filter(|symbol| symbol.kind != b'A')).expect("a table");

@@ -26,7 +26,7 @@ impl Loaded {
         let text = text(599);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &text).unwrap();
-        let symbols = Symbols::parse(text.into()).unwrap();
+        let symbols = Symbols::parse(text).unwrap();
         let table = SymbolTable::encode(&symbols).unwrap();
         Self {
             file,

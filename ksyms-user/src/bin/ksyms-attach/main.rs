@@ -62,7 +62,7 @@ fn run(args: Args, talk: Talk) -> Result<(), Failure> {
                 Bench::Resolve(bench) => resolve::bench_resolve(&bench, &args.symbols, talk),
             }
         }
-        Some(Action::Selftest(args)) => selftest::selftest(&args),
+        Some(Action::Selftest(selftest)) => selftest::selftest(&selftest, &args.symbols, talk),
     }
 }
 

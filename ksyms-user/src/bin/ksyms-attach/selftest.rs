@@ -1,22 +1,16 @@
 //! `selftest`.
 
-use ksyms::report::{Format, grouped};
-
-use crate::{
-    args::Selftest,
-    failure::Failure,
-    output,
-    table::{Loaded, load_table},
+use ksyms::{
+    report::{Format, grouped},
+    source::SymbolSource,
 };
 
-pub(crate) fn selftest(args: &Selftest) -> Result<(), Failure> {
-    let Loaded {
-        table,
-        origin,
-        symbols,
-        ..
-    } = load_table(&args.symbols)?;
-    let selftest = ksyms::selftest::selftest(&table, &origin, symbols.as_ref(), args.iters);
+use crate::{args::Selftest, failure::Failure, output, table::Loaded, terminal::Talk};
+
+pub(crate) fn selftest(args: &Selftest, symbols: &SymbolSource, talk: Talk) -> Result<(), Failure> {
+    let loaded = Loaded::read(symbols, talk)?;
+    let origin = loaded.origin();
+    let selftest = ksyms::selftest::selftest(loaded.table(), &origin, loaded.symbols(), args.iters);
     output(|mut out| selftest.write(Format::from(args.format), &mut out))?;
     if selftest.passed() {
         Ok(())

@@ -54,7 +54,7 @@ mod structures {
         for (name, offset) in [("kallsyms_names", 0), ("kallsyms_seqs_of_names", 0x10_0000)] {
             writeln!(text, "{:x} R {name}", TABLES + offset).unwrap();
         }
-        let symbols = Symbols::parse(text.into()).unwrap();
+        let symbols = Symbols::parse(text).unwrap();
         let table = SymbolTable::encode(&symbols).unwrap();
         let _ = table.first(crate::kallsyms::Step::Sequence, "first");
         table.to_parts()

@@ -160,7 +160,7 @@ mod tests {
     fn both_ways_find_the_same() {
         let text = "1 T _stext\n2 d modules\n3 d module\n4 d modulesx\n5 b modules\n\
                     6 t ftrace_pages_start\n7 t ftrace_pages_start.cold\n8 b ftrace_pages\n";
-        let table = SymbolTable::encode(&Symbols::parse(text.into()).unwrap()).unwrap();
+        let table = SymbolTable::encode(&Symbols::parse(text).unwrap()).unwrap();
         let mut by_codes = Variables::default();
         let parts = table.to_parts();
         let matcher = Matcher::new(&NAMES, &parts.token_table, &parts.token_index);
