@@ -140,15 +140,14 @@ fn module_lines() -> Vec<String> {
             .cloned()
             .collect()
     };
-    if text != found {
-        panic!(
-            "{} lines of text, {} found; only text {:#?}, only found {:#?}",
-            text.len(),
-            found.len(),
-            only(&text, &found),
-            only(&found, &text)
-        );
-    }
+    assert!(
+        text == found,
+        "{} lines of text, {} found; only text {:#?}, only found {:#?}",
+        text.len(),
+        found.len(),
+        only(&text, &found),
+        only(&found, &text)
+    );
     found
 }
 

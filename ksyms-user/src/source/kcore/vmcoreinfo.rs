@@ -1,7 +1,7 @@
 //! What the kernel tells those who read its memory.
 
 /// The note VMCOREINFO: lines of `KEY=VALUE`, such as `SYMBOL(_stext)=HEX`
-/// (kernel/vmcore_info.c).
+/// (`kernel/vmcore_info.c`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VmcoreInfo {
     text: String,
