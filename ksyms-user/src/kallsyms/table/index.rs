@@ -25,21 +25,12 @@ impl Slot {
     }
 
     /// Whether the name may be one of this (mixed) hash.
-    pub(super) const fn may_be(self, hash: u64) -> bool {
+    const fn may_be(self, hash: u64) -> bool {
         self.0 >> 57 == fingerprint(hash) >> 57
     }
 
     pub(super) const fn offset(self) -> usize {
-        (self.0 & 0xffff_ffff) as usize - 1
-    }
-
-    /// Where the name is, if it may be one of this (mixed) hash.
-    pub(super) const fn offset_if(self, hash: u64) -> Option<usize> {
-        if self.0 != 0 && self.may_be(hash) {
-            Some(self.offset())
-        } else {
-            None
-        }
+        ((self.0 & 0xffff_ffff) as usize).wrapping_sub(1)
     }
 
     const fn symbol(self) -> u32 {
@@ -109,16 +100,16 @@ impl Index {
 
     /// The slot that `is` it, else the empty one where it would go.
     fn place_of(&self, hash: u64, is: impl Fn(Slot) -> bool) -> Result<usize, usize> {
-        let mut at = self.start(hash);
+        let mut at = self.probe(self.start(hash), hash);
         loop {
             let slot = self.slots[at];
             if slot == Slot::EMPTY {
                 return Err(at);
             }
-            if slot.may_be(hash) && is(slot) {
+            if is(slot) {
                 return Ok(at);
             }
-            at = self.next(at);
+            at = self.probe(self.next(at), hash);
         }
     }
 
@@ -146,27 +137,43 @@ impl Index {
         self.slots[at]
     }
 
-    /// The symbols of the name of this (mixed) hash, which `is` says by one of
-    /// them and where its name is.
+    /// The first slot that may be one of this (mixed) hash, or is empty, from
+    /// this one on.
     #[inline]
-    pub(super) fn find(&self, hash: u64, is: impl Fn(usize, usize) -> bool) -> Found<'_> {
-        let mut at = self.start(hash);
+    pub(super) fn probe(&self, mut at: usize, hash: u64) -> usize {
+        loop {
+            let slot = self.slots[at];
+            if slot == Slot::EMPTY || slot.may_be(hash) {
+                return at;
+            }
+            at = self.next(at);
+        }
+    }
+
+    /// The symbols of the name of this (mixed) hash, from a slot on that was
+    /// probed for; `is` says whether it is that of a symbol, of which it also
+    /// gets where the name is.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        mut at: usize,
+        hash: u64,
+        is: impl Fn(usize, usize) -> bool,
+    ) -> Found<'_> {
         loop {
             let slot = self.slots[at];
             if slot == Slot::EMPTY {
                 return Found::None;
             }
-            if slot.may_be(hash) {
-                let found = self.symbols(slot);
-                let any = match found {
-                    Found::Several(&[symbol, ..]) | Found::One(symbol) => symbol as usize,
-                    _ => 0,
-                };
-                if is(any, slot.offset()) {
-                    return found;
-                }
+            let found = self.symbols(slot);
+            let any = match found {
+                Found::Several(&[symbol, ..]) | Found::One(symbol) => symbol as usize,
+                _ => 0,
+            };
+            if is(any, slot.offset()) {
+                return found;
             }
-            at = self.next(at);
+            at = self.probe(self.next(at), hash);
         }
     }
 

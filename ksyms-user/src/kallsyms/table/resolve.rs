@@ -35,7 +35,7 @@ const BATCH_SEARCHES: usize = 2_000;
 const INDEXED: usize = 25_000;
 
 /// Names that are looked up at once, so that their cache misses overlap.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 32;
 
 /// The symbols of one name in address order, from [`SymbolTable::resolve`].
 #[derive(Clone, Debug)]
@@ -144,9 +144,11 @@ impl SymbolTable {
     pub fn resolve(&self, name: &str) -> Matches<'_> {
         let index = self.index();
         let query = Query::new(name.as_bytes());
+        let hash = query.hash();
+        let place = index.probe(index.start(hash), hash);
+        let is = |symbol, at| self.is_named(symbol, at, &query);
         Matches {
-            symbols: match index.find(query.hash(), |symbol, at| self.is_named(symbol, at, &query))
-            {
+            symbols: match index.find(index.probe(index.start(hash), hash), hash, is) {
                 Found::None => Symbols::One(None.into_iter()),
                 Found::One(symbol) => Symbols::One(Some(symbol).into_iter()),
                 Found::Several(symbols) => Symbols::Several(symbols.iter()),
@@ -226,12 +228,17 @@ impl SymbolTable {
             for (hash, name) in hashes.iter_mut().zip(names) {
                 *hash = Query::new(name.as_bytes()).hash();
             }
-            let offsets = hashes.map(|hash| index.slot(index.start(hash)).offset_if(hash));
+            let starts = hashes.map(|hash| index.start(hash));
+            black_box(starts.map(|start| index.slot(start)));
+            let mut places = starts;
+            for (place, hash) in places.iter_mut().zip(hashes) {
+                *place = index.probe(*place, hash);
+            }
             // The first byte of each name: with it comes the rest.
-            black_box(offsets.map(|offset| self.names.get(offset?).copied()));
-            for (name, hash) in names.iter().zip(hashes) {
+            black_box(places.map(|place| self.names.get(index.slot(place).offset()).copied()));
+            for ((name, hash), place) in names.iter().zip(hashes).zip(places) {
                 let query = Query::new(name.as_bytes());
-                resolved.push(index.find(hash, |_, at| {
+                resolved.push(index.find(place, hash, |_, at| {
                     self.tokens.compare(&query, self.codes_at(at)).is_eq()
                 }));
             }
