@@ -187,7 +187,7 @@ fn a_wrong_address_or_order_fails() {
 #[test]
 fn what_was_encoded_is_compared() {
     let table = SymbolTable::from_parts(parts()).unwrap();
-    let other = Symbols::parse(b"ffffffff81000000 T one\n".to_vec()).unwrap();
+    let other = Symbols::parse(b"ffffffff81000000 T one\n").unwrap();
     let selftest = selftest(&table, "a test", Some(&other), ONCE);
     assert_eq!(failed(&selftest), ["encode"]);
     assert_eq!(selftest.wrong(), 2);

@@ -154,7 +154,7 @@ fn text_target(name: &'static str, iterations: u64, seeds: &[&str]) -> Target {
 #[test]
 fn text() {
     text_target("text", 20_000, &[TEXT, &TEXT[..117], "10 T f\n"]).feed(|input| {
-        let symbols = Symbols::parse(input.to_vec());
+        let symbols = Symbols::parse(input);
         symbols.iter().for_each(check_symbols);
         symbols.is_ok()
     });
@@ -167,7 +167,7 @@ fn encoder() {
     // It has a list for each pair of bytes: 1.5 MiB.
     target.allowance = 2 << 20;
     target.feed(|input| {
-        let Ok(symbols) = Symbols::parse(input.to_vec()) else {
+        let Ok(symbols) = Symbols::parse(input) else {
             return false;
         };
         let Ok(table) = SymbolTable::encode(&symbols) else {
