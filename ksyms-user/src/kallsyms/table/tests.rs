@@ -1,5 +1,7 @@
 use std::{collections::BTreeMap, fmt::Write, ops::ControlFlow};
 
+use proptest::prelude::*;
+
 use super::{resolve::SEARCHES, *};
 use crate::kallsyms::Symbols;
 
@@ -744,5 +746,89 @@ fn text_and_table_agree() {
         assert_eq!(resolved, named);
         let first = symbols.at(symbol.address).next().unwrap();
         assert_eq!(&*table.describe(symbol.address).unwrap().name, first.name);
+    }
+}
+
+/// Symbols in address order, of few letters and few words, so that many names
+/// are alike: aliases, duplicates, anagrams, prefixes of others.
+fn any_symbols() -> impl Strategy<Value = Vec<(u64, u8, String)>> {
+    let name = prop_oneof!["[ab_]{1,6}", "(tcp_|__|v4|\u{e9}|x){1,12}", "[ -~]{1,40}"];
+    let symbol = (
+        prop_oneof![Just(0), 0_u64..64, any::<u32>().prop_map(u64::from)],
+        prop::sample::select(b"tTdA".as_slice()),
+        name,
+    );
+    prop::collection::vec(symbol, 1..400).prop_map(|mut symbols| {
+        let mut address = 0xffff_ffff_8100_0000;
+        for symbol in &mut symbols {
+            address += symbol.0 / 4_096;
+            symbol.0 = address;
+        }
+        symbols
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_table_decodes(symbols in any_symbols()) {
+        let table = encode(&symbols).unwrap();
+        prop_assert_eq!(&decode(&table), &symbols);
+        let mut buffer = NameBuffer::default();
+        for (index, symbol) in table.iter().enumerate() {
+            prop_assert_eq!(symbol.name, table.name(index, &mut buffer));
+            prop_assert_eq!((symbol.address, symbol.kind, symbol.name),
+                (symbols[index].0, symbols[index].1, &*symbols[index].2));
+        }
+        let _ = table.placed(0);
+        let again = SymbolTable::from_parts(table.to_parts()).unwrap();
+        prop_assert_eq!(decode(&again), symbols);
+    }
+
+    /// With and without a batch, with and without expanded names.
+    #[test]
+    fn any_lookups_agree(symbols in any_symbols()) {
+        let table = encode(&symbols).unwrap();
+        agree(&symbols, &table);
+        let batch = table.batch_start();
+        prop_assert_eq!(table.iter().len(), table.iter().count());
+        agree(&symbols, &table);
+        drop(batch);
+    }
+
+    #[test]
+    fn any_prefix(symbols in any_symbols(), prefix in "[ab_tcpv4x]{0,5}") {
+        let mut expected: Vec<_> = (0..symbols.len())
+            .filter(|&index| symbols[index].2.starts_with(&prefix))
+            .collect();
+        expected.sort_by_key(|&index| &symbols[index].2);
+        let table = encode(&symbols).unwrap();
+        prop_assert_eq!(table.prefixed(&prefix).collect::<Vec<_>>(), &*expected);
+        let _ = table.placed(0);
+        prop_assert_eq!(table.prefixed(&prefix).collect::<Vec<_>>(), expected);
+    }
+
+    /// At the first and the last byte of each symbol, and before the first.
+    #[test]
+    fn any_address(symbols in any_symbols()) {
+        let table = encode(&symbols).unwrap();
+        prop_assert_eq!(table.at(symbols[0].0 - 1), None);
+        for (start, _, _) in &symbols {
+            let first = symbols.iter().position(|symbol| symbol.0 == *start).unwrap();
+            let end = symbols.iter().map(|symbol| symbol.0).find(|next| next > start);
+            let size = end.map(|end| end - start);
+            for offset in [0, size.map_or(77, |size| size - 1)] {
+                let place = Place { index: first, offset, size };
+                prop_assert_eq!(table.at(start + offset), Some(place));
+                let described = table.describe(start + offset).unwrap();
+                prop_assert_eq!(&*described.name, &symbols[first].2);
+                prop_assert_eq!((described.offset, described.size), (offset, size));
+            }
+        }
     }
 }
