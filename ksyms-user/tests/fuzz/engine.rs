@@ -8,8 +8,10 @@ use std::{
 
 use crate::guard;
 
-/// What may be allocated at once, whatever the input: fixed tables.
-const ALLOWANCE: usize = 1 << 20;
+/// What may be allocated at once, in bytes: for each byte of the input, and
+/// whatever the input, for fixed tables.
+const PER_BYTE: usize = 64;
+const FIXED: usize = 1 << 20;
 
 /// What is fed to, and in what form.
 pub(crate) struct Target {
@@ -21,8 +23,10 @@ pub(crate) struct Target {
     pub(crate) seeds: Vec<Vec<u8>>,
     /// What the format consists of, to be put anywhere.
     pub(crate) words: &'static [&'static [u8]],
-    /// More than [`ALLOWANCE`], for what has limits of its own.
-    pub(crate) allowance: usize,
+    /// [`PER_BYTE`], or more for what has limits of its own.
+    pub(crate) per_byte: usize,
+    /// [`FIXED`], or more.
+    pub(crate) fixed: usize,
 }
 
 impl Target {
@@ -32,15 +36,15 @@ impl Target {
             iterations,
             seeds,
             words: &[],
-            allowance: ALLOWANCE,
+            per_byte: PER_BYTE,
+            fixed: FIXED,
         }
     }
 
     /// Feeds `run` with damaged seeds, which says whether it could read one.
     ///
     /// It is to panic where something does not hold; so does this, with how to
-    /// have the same again, when it did, or when it allocated more at once than
-    /// 64 times the input and the allowance.
+    /// have the same again, when it did, or when it allocated too much at once.
     pub(crate) fn feed(&self, run: impl Fn(&[u8]) -> bool) {
         let number = |name, default| {
             let text = env::var(name);
@@ -53,7 +57,7 @@ impl Target {
             let input = self.input(seed);
             let (largest, result) =
                 guard::largest(|| catch_unwind(AssertUnwindSafe(|| run(&input))));
-            let limit = 64 * input.len() + self.allowance;
+            let limit = self.per_byte * input.len() + self.fixed;
             match result {
                 Ok(read) if largest <= limit => good += u64::from(read),
                 Ok(_) => {

@@ -148,7 +148,7 @@ impl SymbolTable {
         let place = index.probe(index.start(hash), hash);
         let is = |symbol, at| self.is_named(symbol, at, &query);
         Matches {
-            symbols: match index.find(index.probe(index.start(hash), hash), hash, is) {
+            symbols: match index.find(place, hash, is) {
                 Found::None => Symbols::One(None.into_iter()),
                 Found::One(symbol) => Symbols::One(Some(symbol).into_iter()),
                 Found::Several(symbols) => Symbols::Several(symbols.iter()),
