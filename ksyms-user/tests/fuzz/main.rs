@@ -267,7 +267,7 @@ fn tables() -> Vec<TableParts> {
     }
     let line = format!("{:x} r {}\n", image::RODATA + 0x8000, "long_".repeat(102));
     text.push_str(&line);
-    let symbols = Symbols::parse(text.into()).expect("good symbols");
+    let symbols = Symbols::parse(text).expect("good symbols");
     let core = symbols.iter().filter(|symbol| symbol.module.is_none());
     let with_per_cpu = SymbolTable::encode(core.clone()).expect("a table");
     let without = SymbolTable::encode(core.filter(|symbol| symbol.kind != b'A')).expect("a table");
