@@ -43,14 +43,13 @@ fn fault(bytes: &[u8]) -> (usize, ParseErrorKind) {
 fn files_that_are_no_text() {
     assert_eq!(fault(b""), (1, ParseErrorKind::Empty));
     assert_eq!(fault(b"\n"), (1, ParseErrorKind::MissingAddress));
-    // A gzip file, an ELF file, UTF-16, zeros without an end.
-    let elf = fs::read(std::env::current_exe().unwrap()).unwrap();
+    // A gzip file, UTF-16, zeros without an end.
     let gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xed\xbd\n\x07x T f\n";
     let utf_16: Vec<u8> = "ffffffff81000000 T f\n"
         .bytes()
         .flat_map(|byte| [byte, 0])
         .collect();
-    for bytes in [&gzip[..], &elf[..4096], &utf_16, &[0; 4096]] {
+    for bytes in [&gzip[..], &utf_16, &[0; 4096]] {
         let (line, kind) = fault(bytes);
         assert_eq!(line, 1);
         assert!(
@@ -61,6 +60,10 @@ fn files_that_are_no_text() {
             "{kind}"
         );
     }
+    // An ELF file, of which the end is missing.
+    let elf = fs::read(std::env::current_exe().unwrap()).unwrap();
+    let error = read(&elf[..4096]).unwrap_err();
+    assert!(matches!(error, SourceError::Elf { .. }), "{error}");
 }
 
 #[test]
@@ -243,8 +246,7 @@ fn four_gibibytes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 32).unwrap();
     let error = kallsyms_from(file.path()).unwrap_err();
-    assert!(matches!(error, SourceError::TooLarge { .. }), "{error}");
-    assert!(error.to_string().contains("System.map"), "{error}");
+    assert!(matches!(error, SourceError::Malformed { .. }), "{error}");
     let error = vmlinux(file.path()).unwrap_err();
     let kind = error.source().unwrap().to_string();
     assert!(kind.contains("no ELF file"), "{kind}");

@@ -208,3 +208,65 @@ fn figure(value: f64) -> String {
         format!("{value:.1}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bench() -> Bench {
+        let row = |name: &str, median: u64, ratio| Row {
+            name: name.to_owned(),
+            unit: "ns",
+            summary: Summary::of_whole(&[median]).unwrap(),
+            ratio,
+        };
+        let rows = vec![
+            row("multi/5/load", 7, None),
+            row("multi/5/attach", 30, Some(Ratio::ToFloor(1.5))),
+        ];
+        Bench::new(Subject::Attach, Kernel::running(), rows)
+    }
+
+    fn written(format: Format) -> String {
+        let mut out = Vec::new();
+        bench().write(format, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn documents_have_a_ratio_where_there_is_one() {
+        let json = written(Format::Json);
+        let start = r#"{"schema":"ksyms-bench/1","bench":"attach","kernel":{"#;
+        let rows = concat!(
+            r#""rows":[{"name":"multi/5/load","unit":"ns","median":7,"min":7,"max":7,"samples":1},"#,
+            r#"{"name":"multi/5/attach","unit":"ns","median":30,"min":30,"max":30,"samples":1,"#,
+            r#""ratio_to_floor":1.5}]}"#,
+        );
+        assert!(json.starts_with(start), "{json}");
+        assert_eq!(
+            json.trim_end().split_once(r#","rows""#).unwrap().1,
+            &rows[6..]
+        );
+        let csv = written(Format::Csv);
+        assert!(csv.ends_with(
+            "samples,ratio_to_floor\nmulti/5/load,ns,7,7,7,1,\nmulti/5/attach,ns,30,30,30,1,1.5\n"
+        ));
+    }
+
+    #[test]
+    fn a_table_explains_its_last_column() {
+        let table = written(Format::Table);
+        assert!(
+            table.lines().next().unwrap().ends_with("TO FLOOR"),
+            "{table}"
+        );
+        assert!(table.contains("floor: a bare BPF_LINK_CREATE"), "{table}");
+    }
+
+    #[test]
+    fn small_figures_have_a_decimal() {
+        for (value, text) in [(7.0, "7"), (7.25, "7.2"), (99.96, "100.0"), (512.3, "512")] {
+            assert_eq!(figure(value), text);
+        }
+    }
+}

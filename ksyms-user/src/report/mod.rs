@@ -1,7 +1,7 @@
 //! What the user gets: a table, CSV, or one JSON document.
 //!
-//! The shapes are a contract: `ksyms-attach/1`, `ksyms-list/1` and
-//! `ksyms-bench/1`. Times end in `_ns`, addresses are `"0x…"`, the core kernel is
+//! The shapes are a contract: `ksyms-attach/1`, `ksyms-list/1`,
+//! `ksyms-bench/1` and `ksyms-selftest/1`. Times end in `_ns`, addresses are `"0x…"`, the core kernel is
 //! module `vmlinux` as in patterns, and a figure that could not be measured is
 //! absent.
 

@@ -323,7 +323,9 @@ impl Checks {
         self.ask("addr/last", &last, ask, read);
         let before = places.first().and_then(|(first, ..)| first.checked_sub(1));
         let before: Vec<_> = before.into_iter().zip(iter::once(None)).collect();
-        self.ask("addr/before", &before, ask, read);
+        if !before.is_empty() {
+            self.ask("addr/before", &before, ask, read);
+        }
     }
 }
 

@@ -104,8 +104,8 @@ impl fmt::Display for Resolve {
             f,
             "x step1: how many times faster than step1 of the same set, hit or miss (batches: than \
              step1/all)\nns: of one lookup, name or address; of the whole for setup, teardown, \
-             walk, build, encode, source\na sample: up to {} lookups timed together, one batch or \
-             one whole",
+             walk, build, encode, source\na sample: up to {} lookups that take about 1 ms and are \
+             timed together, one batch or one whole",
             grouped(CHUNK as u64)
         )?;
         writeln!(
@@ -208,7 +208,7 @@ pub fn resolve(bench: ResolveBench<'_>) -> Result<Bench, ResolveError> {
     let mut turns = by_name(&lookups, iters);
     turns.extend(by_batch(table, &parts, &sets, &sizes, iters));
     turns.extend(batch_costs(table));
-    turns.push(Turn::of_one("fast/setup", 1, fast_setup(&parts)));
+    turns.push(Turn::of_one("fast/setup", 3, fast_setup(&parts)));
     turns.extend(walks(table));
     turns.extend(by_address(table, &plain, &offset, iters));
     turns.extend(aya.as_ref().map(|aya| aya.by_address(iters)));
@@ -251,6 +251,7 @@ struct Lookup<'a> {
     name: &'static str,
     sets: &'a [Set<'a>; 4],
     run: Box<dyn Fn(&'a Set<'a>) -> Run<'a> + 'a>,
+    batch: Option<&'a SymbolTable>,
 }
 
 impl<'a> Lookup<'a> {
@@ -263,19 +264,16 @@ impl<'a> Lookup<'a> {
             name,
             sets,
             run: Box::new(move |set| lookups(set, find)),
+            batch: None,
         }
     }
 }
 
-/// The lookups of the kernel.
+/// The lookups of the kernel, those that can use a batch within one.
 fn steps<'a>(table: &'a SymbolTable, sets: &'a [Set<'a>; 4]) -> Vec<Lookup<'a>> {
-    let lookup = |(name, step)| {
-        let mut lookup = Lookup::new(name, sets, move |name| symbol(table.first(step, name)));
-        if matches!(step, Step::Batch | Step::Sequence) {
-            let run = lookup.run;
-            lookup.run = Box::new(move |set| in_batch(table, run(set)));
-        }
-        lookup
+    let lookup = |(name, step)| Lookup {
+        batch: matches!(step, Step::Batch | Step::Sequence).then_some(table),
+        ..Lookup::new(name, sets, move |name| symbol(table.first(step, name)))
     };
     STEPS.into_iter().map(lookup).collect()
 }
@@ -284,7 +282,9 @@ fn steps<'a>(table: &'a SymbolTable, sets: &'a [Set<'a>; 4]) -> Vec<Lookup<'a>> 
 fn by_name<'a>(lookups: &[Lookup<'a>], iters: usize) -> Vec<Turn<'a>> {
     let turn = |at: usize, lookup: &Lookup<'a>| {
         let set = &lookup.sets[at];
-        Turn::of_many(set.row(lookup.name), iters, (lookup.run)(set)).against(set.row("step1"))
+        Turn::of_many(set.row(lookup.name), iters, (lookup.run)(set))
+            .against(set.row("step1"))
+            .within(lookup.batch)
     };
     let sets = 0..4;
     sets.flat_map(|at| lookups.iter().map(move |lookup| turn(at, lookup)))
@@ -311,7 +311,7 @@ fn by_batch<'a>(
             let (ready, fresh) = (batches(set, size, table), fresh_batches(set, size, parts));
             turns.extend([
                 Turn::of_many(name("batch"), iters, ready).against(set.row("step1")),
-                Turn::of_one(name("batch+index"), 1, fresh).against(set.row("step1")),
+                Turn::of_one(name("batch+index"), 3, fresh).against(set.row("step1")),
             ]);
         }
     }
@@ -440,14 +440,6 @@ fn lookups<'a>(set: &'a Set<'_>, find: impl Fn(&str) -> u64 + 'a) -> Run<'a> {
         next = at;
         let expected = answers.fold(0, |sum: u64, answer| sum.wrapping_add(*answer));
         outcome(time, count, sum == expected)
-    })
-}
-
-/// Within a batch, whose start and end are not counted.
-fn in_batch<'a>(table: &'a SymbolTable, mut run: Run<'a>) -> Run<'a> {
-    Box::new(move |count| {
-        let _batch = table.batch_start();
-        run(count)
     })
 }
 
@@ -590,7 +582,7 @@ fn break_even(rows: &[Row]) -> Option<Row> {
 
 /// All symbols, without a batch and within one.
 fn walks(table: &SymbolTable) -> [Turn<'_>; 2] {
-    const TIMES: usize = 2;
+    const TIMES: usize = 5;
     let walk = move || {
         let mut sum = 0;
         let end: ControlFlow<()> = table.walk(|_, symbol| {
@@ -601,7 +593,7 @@ fn walks(table: &SymbolTable) -> [Turn<'_>; 2] {
     };
     [
         Turn::of_one("walk", TIMES, whole(walk)),
-        Turn::of_one("walk+batch", TIMES, in_batch(table, whole(walk))),
+        Turn::of_one("walk+batch", TIMES, whole(walk)).within(Some(table)),
     ]
 }
 
@@ -672,12 +664,9 @@ fn by_address<'a>(
     let turn = |name: &str, run| Turn::of_many(name.to_owned(), iters, run);
     vec![
         turn("addr/plain", plain.run(print_plain)),
-        turn("addr/plain+batch", in_batch(table, plain.run(print_plain))),
+        turn("addr/plain+batch", plain.run(print_plain)).within(Some(table)),
         turn("addr/offset", offset.run(print_offset)),
-        turn(
-            "addr/offset+batch",
-            in_batch(table, offset.run(print_offset)),
-        ),
+        turn("addr/offset+batch", offset.run(print_offset)).within(Some(table)),
     ]
 }
 

@@ -46,11 +46,15 @@ pub(super) struct Aya {
 impl Aya {
     /// `None` where it cannot be read, or all addresses are hidden and so one.
     pub(super) fn read() -> Option<Self> {
+        // More than it can be asked in the time there is.
+        const ASKED: usize = 4096;
         let symbols = Self::read_symbols()?;
         if symbols.len() < 2 {
             return None;
         }
-        let names = symbols.values().map(|name| &**name).collect();
+        let mut names: Vec<&str> = symbols.values().map(|name| &**name).collect();
+        Random::new().shuffle(&mut names);
+        names.truncate(ASKED);
         let names = Names::draw(names, &first(&symbols));
         Some(Self { symbols, names })
     }

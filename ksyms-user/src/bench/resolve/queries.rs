@@ -153,12 +153,13 @@ impl Names {
     pub(super) fn draw<V>(mut all: Vec<&str>, known: &HashMap<&str, V>) -> Self {
         let mut random = Random::new();
         random.shuffle(&mut all);
-        let hot: Vec<&str> = HOT
-            .into_iter()
-            .filter(|name| known.contains_key(name))
-            .chain(all.iter().copied())
-            .take(HOT_NAMES)
-            .collect();
+        let mut hot = Vec::with_capacity(HOT_NAMES);
+        let often = HOT.into_iter().filter(|name| known.contains_key(name));
+        for name in often.chain(all.iter().copied()) {
+            if hot.len() < HOT_NAMES && !hot.contains(&name) {
+                hot.push(name);
+            }
+        }
         let misses = |names: &[&str]| {
             let mut misses = Texts::default();
             for name in names {

@@ -10,7 +10,7 @@ use super::{
     super::{Ratio, Row, Summary},
     ResolveError,
 };
-use crate::report::nanoseconds;
+use crate::{kallsyms::SymbolTable, report::nanoseconds};
 
 /// How many rounds there are at most: the samples that slow things get.
 const ROUNDS: usize = 9;
@@ -22,8 +22,10 @@ const FEWEST: usize = 3;
 /// After this a turn ends, whether or not its share is done.
 const TURN: Duration = Duration::from_millis(60);
 
-/// What a sample should take at most.
-const SAMPLE: Duration = Duration::from_millis(20);
+/// What a sample of many should take at most. About as long for slow
+/// operations as for fast ones: the longer a sample, the likelier something
+/// else had the CPU meanwhile, which would make slow ones seem slower.
+const SAMPLE: Duration = Duration::from_millis(1);
 
 /// Operations in a sample at most.
 pub(super) const CHUNK: usize = 4096;
@@ -51,6 +53,9 @@ pub(super) struct Turn<'a> {
     /// Operations in all rounds together; each round has a sample at least.
     quota: usize,
     run: Run<'a>,
+    /// The table of which a batch is open during a turn: started before the
+    /// first sample, since that takes the caches from what follows it.
+    batch: Option<&'a SymbolTable>,
     /// What an operation took when it was last measured, in ns.
     cost: f64,
     samples: Vec<f64>,
@@ -65,6 +70,7 @@ impl<'a> Turn<'a> {
             most: CHUNK,
             quota,
             run,
+            batch: None,
             cost: 0.0,
             samples: Vec::new(),
         }
@@ -87,10 +93,19 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// Takes its turns in a batch of `table`, if any.
+    pub(super) fn within(self, table: Option<&'a SymbolTable>) -> Self {
+        Self {
+            batch: table,
+            ..self
+        }
+    }
+
     /// Operations that are not counted: they fill caches, initialise what is
     /// initialised at first use, and tell what one takes. Whether it can be
     /// done here.
     fn warm_up(&mut self) -> Result<bool, ResolveError> {
+        let _batch = self.batch.map(SymbolTable::batch_start);
         let mut count = 1;
         if self.sample(count)?.is_none() {
             return Ok(false);
@@ -98,7 +113,7 @@ impl<'a> Turn<'a> {
         while count < self.most {
             match self.sample(count)? {
                 None => return Ok(false),
-                Some(time) if time > SAMPLE / 20 => break,
+                Some(time) if time > SAMPLE / 4 => break,
                 Some(_) => count *= 4,
             }
         }
@@ -107,6 +122,7 @@ impl<'a> Turn<'a> {
     }
 
     fn round(&mut self, rounds: usize) -> Result<(), ResolveError> {
+        let _batch = self.batch.map(SymbolTable::batch_start);
         let begin = Instant::now();
         let mut left = self.quota.div_ceil(rounds);
         while left > 0 && begin.elapsed() < TURN {
@@ -211,8 +227,8 @@ mod tests {
         assert_eq!(rows(9, 5).samples, 9);
         assert_eq!(rows(2, 5).samples, 2);
         assert_eq!(rows(1, 5).samples, 1);
-        // A chunk of what is slow is shorter: 2,000 fit into 20 ms.
-        assert_eq!(rows(36_000, 10_000).samples, 18);
+        // A chunk of what is slow is shorter: 100 fit into 1 ms.
+        assert_eq!(rows(1_800, 10_000).samples, 18);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::{failure::Failure, read_symbols, terminal::Talk};
 
 /// The core kernel's symbols in a table; of a file, all that it has.
 pub(crate) struct Loaded {
+    source: SymbolSource,
     reading: Reading,
     /// What was made of symbols that came as text.
     encoded: Option<SymbolTable>,
@@ -23,7 +24,11 @@ impl Loaded {
             Some(_) => None,
             None => Some(SymbolTable::encode(&reading.symbols)?),
         };
-        Ok(Self { reading, encoded })
+        Ok(Self {
+            source: source.clone(),
+            reading,
+            encoded,
+        })
     }
 
     pub(crate) fn table(&self) -> &SymbolTable {
@@ -46,6 +51,9 @@ impl Loaded {
 
     /// A text with the same symbols, if there is one.
     pub(crate) fn text(&self) -> Option<&Path> {
-        self.encoded.as_ref().map(|_| &*self.reading.path)
+        match self.source {
+            SymbolSource::File(_) => self.encoded.as_ref().map(|_| &*self.reading.path),
+            _ => Some(Path::new("/proc/kallsyms")),
+        }
     }
 }
