@@ -21,6 +21,9 @@ pub(crate) struct Target {
     pub(crate) iterations: u64,
     /// Good inputs, which are damaged.
     pub(crate) seeds: Vec<Vec<u8>>,
+    /// Where in each seed the numbers are that matter most, if that is known:
+    /// every second damage is there.
+    pub(crate) spots: Vec<Vec<usize>>,
     /// What the format consists of, to be put anywhere.
     pub(crate) words: &'static [&'static [u8]],
     /// [`PER_BYTE`], or more for what has limits of its own.
@@ -35,6 +38,7 @@ impl Target {
             name,
             iterations,
             seeds,
+            spots: Vec::new(),
             words: &[],
             per_byte: PER_BYTE,
             fixed: FIXED,
@@ -92,10 +96,17 @@ impl Target {
 
     fn input(&self, seed: u64) -> Vec<u8> {
         let mut numbers = Numbers(seed);
-        let mut input = numbers.of(&self.seeds).clone();
+        let chosen = numbers.below(self.seeds.len());
+        let mut input = self.seeds[chosen].clone();
         // Most damage is small, so that it gets past the first checks.
         for _ in 0..1 << numbers.below(4) {
-            self.damage(&mut input, &mut numbers);
+            match self.spots.get(chosen) {
+                Some(spots) if numbers.below(2) == 0 => {
+                    let spot = *numbers.of(spots);
+                    overwrite(&mut input, spot, &mut numbers);
+                }
+                _ => self.damage(&mut input, &mut numbers),
+            }
         }
         input
     }
@@ -133,13 +144,7 @@ impl Target {
                 let len = *numbers.of(&[1, 2, 40, 127, 128, 511, 512, 4_096, 70_000]);
                 input.splice(at..at, vec![byte; len]);
             }
-            9 | 10 => {
-                let number = extreme(input.len(), numbers).to_le_bytes();
-                let width = *numbers.of(&[2, 3, 4, 8]);
-                for (to, from) in input[at..].iter_mut().zip(&number[..width]) {
-                    *to = *from;
-                }
-            }
+            9 | 10 => overwrite(input, at, numbers),
             _ if self.words.is_empty() => input.push(numbers.byte()),
             _ => {
                 let word = *numbers.of(self.words);
@@ -147,6 +152,15 @@ impl Target {
                 input.splice(at..end, word.iter().copied());
             }
         }
+    }
+}
+
+/// Puts a number at its extremes into the input.
+fn overwrite(input: &mut [u8], at: usize, numbers: &mut Numbers) {
+    let number = extreme(input.len(), numbers).to_le_bytes();
+    let width = *numbers.of(&[2, 3, 4, 8]);
+    for (to, from) in input.iter_mut().skip(at).zip(&number[..width]) {
+        *to = *from;
     }
 }
 

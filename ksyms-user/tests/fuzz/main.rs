@@ -20,7 +20,7 @@ mod parts;
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use engine::Target;
-use image::{Mark, kernel};
+use image::{Image, Mark, kernel};
 use ksyms::{
     kallsyms::{Addresses, NameBuffer, Plan, Step, SymbolTable, Symbols, TableParts},
     select::{Patterns, select},
@@ -322,24 +322,45 @@ fn table() {
     });
 }
 
+/// Where a file has its header, its sections' headers, its symbols, and the
+/// number of them that its tables have.
+fn spots(image: &Image, file: &[u8]) -> Vec<usize> {
+    let number = |at: usize| {
+        let bytes = file[at..at + 8].try_into().expect("eight bytes");
+        usize::try_from(u64::from_le_bytes(bytes)).expect("an offset")
+    };
+    let headers = number(40);
+    let offset_of = |section: usize| number(headers + 64 * section + 24);
+    let symbols = offset_of(image.sections.len() + 1);
+    let symbols_end = symbols + 24 * (1 + image.marks.len());
+    let mut spots: Vec<_> = (0..64).step_by(2).collect();
+    spots.extend((headers..file.len()).step_by(8));
+    spots.extend((symbols..symbols_end).step_by(8));
+    let mut marks = image.marks.iter();
+    if let Some(mark) = marks.find(|mark| mark.name == b"kallsyms_num_syms") {
+        let start = offset_of(usize::from(mark.section));
+        let at = start + usize::try_from(mark.address - image::RODATA).expect("an offset");
+        spots.extend([at; 32]);
+    }
+    spots
+}
+
 #[test]
 fn elf() {
-    let mut seeds = Vec::new();
-    for parts in tables() {
-        seeds.push(kernel(&parts).write());
-    }
+    let mut images: Vec<_> = tables().iter().map(kernel).collect();
     // Without tables, .symtab counts.
     let mut image = kernel(&tables()[0]);
     image.marks.retain(|mark| mark.name != b"kallsyms_names");
     for n in 0..50 {
-        image.mark(Mark::global(
-            &format!("f{n}"),
-            1 + n % 3,
-            image::TEXT + u64::from(n),
-        ));
+        let address = image::TEXT + u64::from(n);
+        image.mark(Mark::global(&format!("f{n}"), 1 + n % 3, address));
     }
-    seeds.push(image.write());
-    Target::new("elf", 4_000, seeds).feed(|input| {
+    images.push(image);
+    let seeds = images.iter().map(Image::write).collect();
+    let mut target = Target::new("elf", 4_000, seeds);
+    let files = images.iter().zip(&target.seeds);
+    target.spots = files.map(|(image, file)| spots(image, file)).collect();
+    target.feed(|input| {
         let symbols = ElfSymbols::parse(input);
         match &symbols {
             Ok(ElfSymbols::Table(table)) => check_table(table),
