@@ -197,15 +197,14 @@ impl Symbols {
     /// Every symbol of exactly this name, in address order: static functions
     /// often share a name, and modules may repeat one of the core kernel.
     ///
-    /// In text, the first call builds an index of 8 to 12 bytes a symbol; each
-    /// call then costs a hash and a few comparisons. A table goes about it as
-    /// [`SymbolTable::resolve_batch`] does.
+    /// A table goes about it as [`SymbolTable::resolve_batch`] does. Text is
+    /// passed over; after some calls an index of 8 to 12 bytes a symbol is built,
+    /// with which a call costs a hash and a few comparisons.
     pub fn named(&self, name: &str) -> impl Iterator<Item = Symbol<'_>> {
-        let mut found: Vec<_> = self
-            .plain
-            .named(name)
-            .map(|index| self.index(Part::Plain, index))
-            .collect();
+        let mut found = self.plain.named(name);
+        for index in &mut found {
+            *index = self.index(Part::Plain, *index);
+        }
         if let Some(table) = &self.table {
             found.extend(self.indices(table.resolve_batch(&[name]).get(0)));
             found.sort_unstable();

@@ -1,6 +1,12 @@
 //! Symbols as they are: addresses, names and modules side by side.
 
-use std::{collections::HashMap, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
 
 use super::{
     NameIndex, Symbol,
@@ -27,8 +33,13 @@ pub(super) struct Plain {
     text: String,
     entries: Vec<Entry>,
     modules: Vec<Box<str>>,
+    passes: AtomicU32,
     by_name: OnceLock<NameIndex>,
 }
+
+/// How many names are sought before an index of them is built. Measured on
+/// 122,000 symbols: that takes as long as so many passes over them.
+const PASSES: u32 = 16;
 
 impl Plain {
     pub(super) const fn len(&self) -> usize {
@@ -55,12 +66,18 @@ impl Plain {
         }
     }
 
-    /// Those of exactly this name, in order. The first call builds an index.
-    pub(super) fn named(&self, name: &str) -> impl Iterator<Item = usize> {
+    /// Those of exactly this name, in order: by a pass over all, or once many
+    /// names have been sought, by an index.
+    pub(super) fn named(&self, name: &str) -> Vec<usize> {
+        let is_it = |&index: &usize| self.name(&self.entries[index]) == name;
+        if self.by_name.get().is_none() && self.passes.fetch_add(1, Relaxed) < PASSES {
+            return (0..self.len()).filter(is_it).collect();
+        }
         self.by_name
             .get_or_init(|| NameIndex::build(self.entries.iter().map(|entry| self.name(entry))))
             .candidates(name)
-            .filter(move |&index| self.name(&self.entries[index]) == name)
+            .filter(is_it)
+            .collect()
     }
 
     fn name(&self, entry: &Entry) -> &str {
@@ -140,6 +157,7 @@ impl Builder {
                 .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
             entries: self.entries,
             modules: self.modules.names,
+            passes: AtomicU32::new(0),
             by_name: OnceLock::new(),
         }
     }

@@ -56,14 +56,16 @@ pub struct ResolveBench<'a> {
     pub symbols: Option<&'a Symbols>,
     /// A text of the same symbols, for those that read one.
     pub text: Option<&'a Path>,
-    /// What else there is to read symbols from.
+    /// Bytes that a table with its index of names adds to a process, if known.
+    pub resident: Option<u64>,
+    /// What else is to be measured: ways to read the running kernel's symbols.
     pub sources: Vec<Source<'a>>,
 }
 
 /// A way to read the running kernel's symbols.
 pub struct Source<'a> {
-    /// Its row is `source/` and this.
-    pub name: &'static str,
+    /// Its row.
+    pub row: &'static str,
     /// Reads all, up to where the result could answer; `None` where that
     /// cannot be done. What it returns is dropped outside of what is timed.
     pub read: Box<dyn FnMut() -> Option<Box<dyn Any>> + 'a>,
@@ -153,7 +155,8 @@ pub enum ResolveError {
 /// | `walk`, `addr/plain`, `addr/offset`, and each `+batch` | all symbols; address to `name`, to `name+0x1/0x2` |
 /// | `fast/setup`, `fast/index` | building the index of `fast`, and its size |
 /// | `encode` | [`SymbolTable::encode`] of the symbols of a text |
-/// | `source/…` | the sources given |
+/// | `resident` | what a table with its index adds to a process |
+/// | others | the sources given |
 ///
 /// Lookups by name are `<lookup>/<hot|all|n10…|nall>/<hit|miss>`. `aya` reads
 /// the running kernel's symbols and is asked for those.
@@ -168,6 +171,7 @@ pub fn resolve(bench: ResolveBench<'_>) -> Result<Bench, ResolveError> {
         origin,
         symbols,
         text,
+        resident,
         sources,
     } = bench;
     let iters = iters.get();
@@ -223,13 +227,14 @@ pub fn resolve(bench: ResolveBench<'_>) -> Result<Bench, ResolveError> {
     build("encode", whole(|| SymbolTable::encode(symbols?).ok()));
     for mut source in sources {
         let run = whole(move || (source.read)());
-        build(&format!("source/{}", source.name), run);
+        build(source.row, run);
     }
 
     let mut rows = turns::take(turns, iters)?;
     rows.extend(break_even(&rows));
-    rows.extend(bytes("index", table.batch_start().index_bytes()));
-    rows.extend(bytes("fast/index", fast_index));
+    rows.extend(bytes("index", table.batch_start().index_bytes() as u64));
+    rows.extend(bytes("fast/index", fast_index as u64));
+    rows.extend(resident.and_then(|resident| bytes("resident", resident)));
     let subject = Resolve {
         table: Table {
             origin,
@@ -378,11 +383,11 @@ impl BlazesymGround {
     }
 }
 
-fn bytes(name: &str, bytes: usize) -> Option<Row> {
+fn bytes(name: &str, bytes: u64) -> Option<Row> {
     Some(Row {
         name: name.to_owned(),
         unit: "bytes",
-        summary: Summary::of_whole(&[bytes as u64])?,
+        summary: Summary::of_whole(&[bytes])?,
         ratio: None,
     })
 }

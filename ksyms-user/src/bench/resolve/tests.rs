@@ -42,6 +42,7 @@ impl Loaded {
             origin: "a test".to_owned(),
             symbols: Some(&self.symbols),
             text: Some(self.file.path()),
+            resident: None,
             sources: Vec::new(),
         }
     }
@@ -133,20 +134,21 @@ fn blazesym_answers() {
 #[test]
 fn sources_that_cannot_be_read_have_no_row() {
     let loaded = Loaded::new();
-    let source = |name, read: fn() -> Option<Box<dyn Any>>| Source {
-        name,
+    let source = |row, read: fn() -> Option<Box<dyn Any>>| Source {
+        row,
         read: Box::new(read),
     };
     let bench = resolve(ResolveBench {
         sources: vec![
-            source("absent", || None),
-            source("slow", || {
+            source("source/absent", || None),
+            source("source/slow", || {
                 std::thread::sleep(Duration::from_millis(2));
                 Some(Box::new(()))
             }),
         ],
         symbols: None,
         text: None,
+        resident: Some(4_096),
         ..loaded.bench(1)
     })
     .unwrap();
@@ -159,6 +161,7 @@ fn sources_that_cannot_be_read_have_no_row() {
     ] {
         assert!(!names.contains(&absent), "{names:?}");
     }
+    assert!(names.contains(&"resident"));
     let slow = bench.rows().iter().find(|row| row.name == "source/slow");
     assert!(slow.unwrap().summary.min >= 2e6);
 }
