@@ -99,7 +99,7 @@ fn resident_table(source: &SymbolSource) -> Option<u64> {
     resident()?.checked_sub(before)
 }
 
-/// The memory of this process that is there, in bytes (proc_pid_status(5)).
+/// The memory of this process that is there, in bytes.
 fn resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
