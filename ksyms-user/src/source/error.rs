@@ -1,6 +1,9 @@
 //! Why something could not be read, and what to do about it.
 
-use std::{fmt, fs, io, path::PathBuf};
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
 
 use rustix::{io::Errno, process::geteuid, thread::CapabilitySet};
 
@@ -156,6 +159,15 @@ impl SourceError {
             | Self::TooLarge { .. }
             | Self::Kcore { .. }
             | Self::Io { .. } => false,
+        }
+    }
+
+    /// What to make of a failed `call` on the file at `path`.
+    pub(super) fn io(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io {
+            call,
+            path: path.into(),
+            source,
         }
     }
 

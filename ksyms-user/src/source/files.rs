@@ -196,11 +196,7 @@ pub(super) fn parse_lines<P: Lines>(
     loop {
         let read = match file.read(&mut buffer[rest..]) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            result => result.map_err(|source| SourceError::Io {
-                call: "read",
-                path: path.into(),
-                source,
-            })?,
+            result => result.map_err(SourceError::io("read", path))?,
         };
         total += read;
         if total > MAX_TEXT_BYTES {

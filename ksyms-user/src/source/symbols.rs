@@ -213,13 +213,7 @@ pub fn kallsyms() -> Result<Symbols, SourceError> {
 /// and parsing a file can come to.
 pub fn kallsyms_from(path: impl AsRef<Path>) -> Result<Symbols, SourceError> {
     let path = path.as_ref();
-    let fail = |call| {
-        move |source| SourceError::Io {
-            call,
-            path: path.into(),
-            source,
-        }
-    };
+    let fail = |call| SourceError::io(call, path);
     let mut file = File::open(path).map_err(fail("open"))?;
     let mut head = Vec::new();
     (&mut file)

@@ -6,6 +6,7 @@ use super::{
     SymbolTable, TableErrorKind, narrow,
     tokens::{BUFFER, Query},
 };
+use crate::kallsyms::partition;
 
 /// How a lookup by name goes about it. All find the same.
 ///
@@ -236,20 +237,8 @@ impl SymbolTable {
             let name = &buffer[1..len.max(1)];
             ends(prefix, name)
         };
-        let partition = |before: &dyn Fn(usize) -> bool| {
-            let (mut low, mut high) = (0, self.count);
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if before(middle) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            low
-        };
-        let start = partition(&|place| compare(place, Ord::cmp).is_gt());
-        let end = partition(&|place| {
+        let start = partition(0..self.count, |place| compare(place, Ord::cmp).is_gt());
+        let end = partition(start..self.count, |place| {
             compare(place, |prefix, name| {
                 prefix.cmp(&name[..prefix.len().min(name.len())])
             })

@@ -80,13 +80,7 @@ fn is_bzimage(head: &[u8]) -> bool {
 /// [`SourceError::Io`] with what open(2) and mmap(2) say.
 pub fn vmlinux(path: impl AsRef<Path>) -> Result<ElfSymbols, SourceError> {
     let path = path.as_ref();
-    let fail = |call| {
-        move |source| SourceError::Io {
-            call,
-            path: path.into(),
-            source,
-        }
-    };
+    let fail = |call| SourceError::io(call, path);
     let file = File::open(path).map_err(fail("open"))?;
     let data = map::map(&file).map_err(fail("mmap"))?;
     ElfSymbols::parse(&data).map_err(|source| SourceError::Elf {
