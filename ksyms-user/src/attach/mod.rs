@@ -1,6 +1,6 @@
 //! Arm the counting program at thousands of functions, and take it off again.
 //!
-//! A [`Backend`] is one way to do it; each has a file. [`attach`] picks one,
+//! A backend is one way to do it; each has a file. [`attach`] picks one,
 //! loads what it needs, arms it and measures both; what comes back counts until
 //! it is detached or dropped. Callers know functions only by their address and
 //! their slot: the place in the list they handed in.

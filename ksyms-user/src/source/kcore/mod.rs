@@ -42,7 +42,11 @@ const KCORE: &str = "/proc/kcore";
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// The running kernel's memory, see the [module](self).
+/// The running kernel's memory: its own structures, as it has them.
+///
+/// Needs `CAP_SYS_RAWIO` and a kernel with `CONFIG_PROC_KCORE`. The kernel goes
+/// on meanwhile: what does not fit together is an error, after which its text
+/// is to be read.
 #[derive(Debug)]
 pub struct Kcore {
     file: File,
