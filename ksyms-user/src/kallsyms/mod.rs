@@ -194,6 +194,33 @@ impl Symbols {
             .filter_map(|index| self.get(index))
     }
 
+    /// The symbol that `address` is in, to be printed as the kernel does in its
+    /// backtraces (`%pS`): `tcp_v4_rcv+0x12/0x5f0`, `nf_nat_init+0x4/0x80
+    /// [nf_nat]`. `None` below the first symbol.
+    ///
+    /// As in kernel/kallsyms.c and kernel/module/kallsyms.c: the last symbol that
+    /// does not begin after `address`, the first of its aliases, and the next
+    /// symbol of the module elsewhere as its end. How far the last symbol of the
+    /// core kernel or of a module reaches is not told: an address behind it is
+    /// in that one, and has no size.
+    #[must_use]
+    pub fn describe(&self, address: u64) -> Option<Described> {
+        let next = partition(0..self.len(), |index| self.address(index) <= address);
+        let start = self.address(next.checked_sub(1)?);
+        let first = partition(0..next, |index| self.address(index) < start);
+        let symbol = self.get(first)?;
+        let size = self
+            .get(next)
+            .filter(|next| next.module == symbol.module)
+            .map(|next| next.address - start);
+        Some(Described {
+            name: symbol.name.into(),
+            module: symbol.module.map(Into::into),
+            offset: address - start,
+            size,
+        })
+    }
+
     /// Every symbol of exactly this name, in address order: static functions
     /// often share a name, and modules may repeat one of the core kernel.
     ///

@@ -450,6 +450,29 @@ fn a_table_answers_as_text_does() {
 }
 
 #[test]
+fn addresses_are_described() {
+    let text = parse(
+        "1000 T _stext\n2010 t tcp_v4_rcv\n2010 t alias\n2600 T _end\n\
+         8000 t nf_nat_init\t[nf_nat]\n8080 t nf_nat_exit\t[nf_nat]\n9000 t dummy\t[dummy]\n",
+    );
+    for symbols in [&text.with_table(), &text] {
+        let described = |address| symbols.describe(address).unwrap().to_string();
+        assert_eq!(symbols.describe(0xfff), None);
+        assert_eq!(described(0x1000), "_stext+0x0/0x1010");
+        assert_eq!(described(0x2022), "tcp_v4_rcv+0x12/0x5f0");
+        // To its last byte.
+        assert_eq!(described(0x25ff), "tcp_v4_rcv+0x5ef/0x5f0");
+        assert_eq!(described(0x2600), "_end+0x0");
+        assert_eq!(described(0x8004), "nf_nat_init+0x4/0x80 [nf_nat]");
+        assert_eq!(described(0x8080), "nf_nat_exit+0x0 [nf_nat]");
+        assert_eq!(described(u64::MAX), "dummy+0xffffffffffff6fff [dummy]");
+        let name = symbols.describe(0x8004).unwrap();
+        assert_eq!(format!("{name:#}"), "nf_nat_init [nf_nat]");
+    }
+    assert_eq!(Symbols::default().describe(0), None);
+}
+
+#[test]
 fn groups_of_some_symbols() {
     let symbols = parse("10 t a\n20 t b\n20 t c\n20 t d\n30 t e\n40 t f\n40 t g\n");
     let groups = |indices: &[usize]| symbols.groups(indices.to_vec()).collect::<Vec<_>>();

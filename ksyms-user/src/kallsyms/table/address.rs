@@ -208,20 +208,25 @@ impl SymbolTable {
         let mut buffer = super::NameBuffer::default();
         Some(Described {
             name: self.name(place.index, &mut buffer).into(),
+            module: None,
             offset: place.offset,
             size: place.size,
         })
     }
 }
 
-/// An address as a name and an offset, from [`SymbolTable::describe`].
+/// An address as a name and an offset, from [`SymbolTable::describe`] and
+/// [`Symbols::describe`](crate::kallsyms::Symbols::describe).
 ///
-/// Printed as `tcp_v4_rcv+0x12/0x5f0`; without the size where it is not known;
-/// with `{:#}` as the name alone (`%ps`).
+/// Printed as `tcp_v4_rcv+0x12/0x5f0`, or `nf_nat_init+0x4/0x80 [nf_nat]`;
+/// without the size where it is not known; with `{:#}` without offset and size
+/// (`%ps`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     /// The symbol's name.
     pub name: Box<str>,
+    /// The symbol's module; `None` for the core kernel.
+    pub module: Option<Box<str>>,
     /// How far into the symbol the address is, in bytes.
     pub offset: u64,
     /// The symbol's size in bytes, see [`Place::size`].
@@ -231,10 +236,15 @@ pub struct Described {
 impl std::fmt::Display for Described {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name)?;
-        if f.alternate() {
-            return Ok(());
+        if !f.alternate() {
+            write!(f, "+{:#x}", self.offset)?;
+            if let Some(size) = self.size {
+                write!(f, "/{size:#x}")?;
+            }
         }
-        write!(f, "+{:#x}", self.offset)?;
-        self.size.map_or(Ok(()), |size| write!(f, "/{size:#x}"))
+        match &self.module {
+            Some(module) => write!(f, " [{module}]"),
+            None => Ok(()),
+        }
     }
 }
