@@ -1,6 +1,7 @@
 //! `cargo xtask test`: the tests of this machine, then those that need a
 //! kernel to themselves, in VMs.
 
+mod sanitize;
 mod tally;
 
 use std::{
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// Only the tests in VMs
     #[arg(long, conflicts_with = "host_only")]
     vm_only: bool,
+    /// Only the tests in which threads share a table, watched for data races
+    #[arg(long, conflicts_with_all = ["kernels", "host_only", "vm_only", "filters"])]
+    sanitize: bool,
     /// Only tests whose names contain one of these
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
@@ -136,6 +140,9 @@ struct Report {
 
 /// Runs the tests and sums them up.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.sanitize {
+        return sanitize::run();
+    }
     let setup = Setup::default();
     setup.toolchain()?;
     let mut reports = Vec::new();
