@@ -11,6 +11,7 @@
 //! A further format is a further test: good inputs, and a closure that reads a
 //! damaged one.
 
+mod btf;
 mod engine;
 mod guard;
 #[path = "../../src/source/vmlinux/tests/image.rs"]
@@ -24,7 +25,7 @@ use image::{Image, Mark, kernel};
 use ksyms::{
     kallsyms::{Addresses, NameBuffer, Plan, Step, SymbolTable, Symbols, TableParts},
     select::{Patterns, select},
-    source::{Blacklist, ElfSymbols, Locations, Names, Traceable},
+    source::{Blacklist, ElfSymbols, KcoreError, Layouts, Locations, Names, Traceable, VmcoreInfo},
 };
 
 const TEXT: &str = "\
@@ -368,5 +369,77 @@ fn elf() {
             Err(error) => assert!(error.to_string().len() < 400, "{error}"),
         }
         symbols.is_ok()
+    });
+}
+
+/// Every accessor, with names that are there, cut short, and absent.
+#[test]
+fn vmcoreinfo() {
+    let note = "OSRELEASE=6.12.48+deb13-amd64\nBUILD-ID=9a0c\nPAGESIZE=4096\n\
+        SYMBOL(init_uts_ns)=ffffffff83222ec0\nOFFSET(uts_namespace.name)=0\n\
+        SYMBOL(_stext)=ffffffff81000000\nSIZE(page)=64\nOFFSET(page.flags)=0\n\
+        LENGTH(zone.free_area)=11\nNUMBER(phys_base)=-16777216\n\
+        NUMBER(KERNEL_IMAGE_SIZE)=0x40000000\nSYMBOL(kallsyms_names)=ffffffff82a5f5d8\n\
+        KERNELOFFSET=0\nCRASHTIME=1700000000\n";
+    let mut target = text_target("vmcoreinfo", 4_000, &[note, "SYMBOL(_stext)=10"]);
+    target.words = &[
+        b"\n",
+        b"\r\n",
+        b"=",
+        b")=",
+        b"(",
+        b")",
+        b"SYMBOL(_stext)=",
+        b"NUMBER(",
+        b"0x",
+        b"-",
+        b"\0",
+        b"\xc3",
+        b"\xef\xbb\xbf",
+        b"ffffffffffffffff",
+        b"99999999999999999999",
+    ];
+    target.feed(|input| {
+        let info = VmcoreInfo::parse(input);
+        for name in [
+            "",
+            "(",
+            "_stext",
+            "_ste",
+            "page",
+            "page.flags",
+            "\n",
+            "\u{fffd}",
+        ] {
+            let _ = (info.get(name), info.symbol(name), info.size(name));
+            let _ = (info.offset(name), info.length(name), info.number(name));
+        }
+        // A value is of one line, which the text has.
+        let text = String::from_utf8_lossy(input);
+        if let Some(value) = info.get("OSRELEASE") {
+            let line = format!("OSRELEASE={value}");
+            assert!(text.lines().any(|other| other == line), "{line}");
+        }
+        let found = info.symbol("_stext");
+        assert!(found.is_none() || text.contains("SYMBOL(_stext)="));
+        found == Some(0xffff_ffff_8100_0000)
+            && info.number("phys_base") == Some(-16_777_216)
+            && info.size("page") == Some(64)
+    });
+}
+
+/// Type information of which the lengths, counts and types matter most.
+#[test]
+fn btf() {
+    let seed = btf::kernel();
+    let mut target = Target::new("btf", 20_000, vec![seed.bytes]);
+    target.spots = vec![seed.spots];
+    target.feed(|input| match Layouts::parse(input) {
+        Ok(_) => true,
+        Err(KcoreError::Btf { offset, .. }) => {
+            assert!(offset <= input.len(), "{offset}");
+            false
+        }
+        Err(error) => panic!("{error}"),
     });
 }
