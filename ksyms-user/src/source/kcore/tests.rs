@@ -32,7 +32,7 @@ fn what_is_no_kcore_is_refused() {
 mod structures {
     //! A kernel's structures in memory that is made up.
 
-    use std::fmt::Write as _;
+    use std::{fmt::Write as _, sync::LazyLock};
 
     use super::super::{
         layouts::tests::Builder,
@@ -219,11 +219,13 @@ mod structures {
     }
 
     fn found(memory: &Fake) -> Result<Vec<u64>, KcoreError> {
-        let table = SymbolTable::from_parts(compressed()).unwrap();
+        // Compressing takes longer than all that is tested with it.
+        static TABLE: LazyLock<SymbolTable> =
+            LazyLock::new(|| SymbolTable::from_parts(compressed()).unwrap());
         let mut variables = Variables::default();
         variables.add(STEXT, TEXT);
         variables.add("ftrace_pages_start", HEAP);
-        ftrace::locations(memory, &table, &variables, &layouts())
+        ftrace::locations(memory, &TABLE, &variables, &layouts())
             .map(|locations| locations.as_slice().to_vec())
     }
 
@@ -370,6 +372,63 @@ mod structures {
                 "{region} {offset}: {error}"
             );
         }
+    }
+
+    /// A kernel in which anything may be anything: an error or an answer of
+    /// bounded size, without a panic and without end.
+    #[test]
+    fn damaged_memory_is_survived() {
+        let mut state = 71_u64;
+        let mut number = move |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let mut damaged = |memory: &Fake| {
+            let mut memory = memory.clone();
+            for _ in 0..=number(3) {
+                let region = number(memory.0.len());
+                let bytes = &mut memory.0[region].1;
+                // What is zero at the end is padding.
+                let used = bytes.iter().rposition(|&byte| byte != 0);
+                let at = number(used.map_or(1, |last| last + 1));
+                match number(4) {
+                    0 => bytes[at] ^= 1 << number(8),
+                    1 => bytes[at] = [0, 0x7f, 0x80, 0xff][number(4)],
+                    2 => bytes.truncate(at + 1),
+                    // A pointer to anywhere near.
+                    _ => {
+                        let near = (HEAP + 8 * number(0x800) as u64).to_ne_bytes();
+                        let at = at & !7;
+                        let len = near.len().min(bytes.len() - at);
+                        bytes[at..at + len].copy_from_slice(&near[..len]);
+                    }
+                }
+            }
+            memory
+        };
+        let (mut good, mut bad) = (0, 0);
+        let (records, module) = (records(), module());
+        for _ in 0..2_000 {
+            let results = [
+                found(&damaged(&records)).map(|found| found.len()),
+                symbols_of(&damaged(&module)).map(|lines| lines.len()),
+            ];
+            for result in results {
+                match result {
+                    Ok(len) => {
+                        assert!(len <= 16, "{len}");
+                        good += 1;
+                    }
+                    Err(error) => {
+                        assert!(error.to_string().len() < 200, "{error}");
+                        bad += 1;
+                    }
+                }
+            }
+        }
+        assert!(good > 200 && bad > 200, "{good} good, {bad} bad");
     }
 
     #[test]
