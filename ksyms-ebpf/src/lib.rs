@@ -13,6 +13,8 @@
 //!   only where the kernel has no attach cookies (before 5.15).
 #![no_std]
 
+pub mod registry;
+
 /// Names of the eBPF programs, all of section type `kprobe`.
 pub mod programs {
     /// Counts by attach cookie: cookie = slot + 1. Loaded as a kprobe or as a

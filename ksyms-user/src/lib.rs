@@ -11,7 +11,7 @@
 //!
 //! | feature | brings |
 //! |---|---|
-//! | `attach` | `attach`: load, arm, count, detach |
+//! | `attach` | `attach`: load, arm, count, detach; `registry` |
 //! | `report` | `report`: tables, CSV, JSON documents; `selftest` |
 //! | `cli` (default) | both of them, `bench`, and the program `ksyms-attach` |
 //!
@@ -35,6 +35,8 @@ pub mod bench;
 #[cfg(feature = "attach")]
 mod bpf;
 pub mod kallsyms;
+#[cfg(feature = "attach")]
+pub mod registry;
 #[cfg(feature = "report")]
 pub mod report;
 pub mod select;
