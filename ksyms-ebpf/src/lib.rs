@@ -11,6 +11,9 @@
 //!   call. [`Rows`] says which element belongs to which CPU and slot.
 //! - [`maps::SLOTS`]: hash of function address (`u64`) to slot (`u32`), filled
 //!   only where the kernel has no attach cookies (before 5.15).
+//!
+//! [`registry`] is the layout of a table from address to slot that user space
+//! keeps, fit for maps.
 #![no_std]
 
 pub mod registry;

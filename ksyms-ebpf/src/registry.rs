@@ -20,11 +20,20 @@
 //! asked for is the only one that can match: one comparison an entry, for a
 //! miss too.
 //!
-//! The bucket is that of the [`LINE`] of 16 bytes an address is in, and gcc and
-//! clang start functions at such lines. So what a kernel makes of an
-//! address (see [`is_reported`]) is still in its bucket, and one search finds
-//! it. Only functions that start elsewhere, hand-written or cold, may be
-//! reported from the next line: there the line before is searched too.
+//! The bucket is that of the [`LINE`] of 16 bytes an address is in, where
+//! compilers let functions start. So what a kernel makes of an address (see
+//! [`is_reported`]) is still in its bucket, and one search finds it. Only
+//! functions that start elsewhere, hand-written or cold (7 % of those in a
+//! 6.18), may be reported from the next line: when nothing starts in a line,
+//! the one before is searched too.
+//!
+//! # A verifier's view
+//!
+//! A search is a bounded loop (5.3) with one way out besides its end. Each turn
+//! leaves the verifier a branch to come back to, and it gives up at 8,192 of
+//! them in a row (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`, kernel/bpf/verifier.c): loops
+//! around the search count too. A program therefore has a longest chain that it
+//! can search, and what fills its maps has to compare that with the registry's.
 
 /// Bytes whose addresses share a bucket: how x86-64 kernels align functions
 /// (`CONFIG_FUNCTION_ALIGNMENT`, since 6.2; before, what the compilers do).
@@ -45,7 +54,20 @@ pub const fn line(address: u64) -> u64 {
 /// That is the kernel's `hash_64(line, bits)` (include/linux/hash.h); so for
 /// functions at the start of a line it is `hash_ptr(address, bits)`, by which
 /// kprobes are found (kernel/kprobes.c, `get_kprobe()`).
+///
+/// It spreads functions as chance would: of 20,000 in 4,096 buckets one is
+/// found with 3.45 comparisons, where chance gives 3.44 and `hash_ptr` 3.43.
+/// The multiplier of kernels before 4.7, `0x9e37_ffff_fffc_0001`, leaves it at
+/// 18, and the address's low bits alone at 35 (6.18's functions, at random).
+///
+/// # Panics
+///
+/// With overflow checks, if `bits` is above 63. More than 32 do not fit.
 #[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "only `bits` bits are left, at most 32"
+)]
 pub const fn bucket(address: u64, bits: u32) -> u32 {
     let hash = line(address).wrapping_mul(GOLDEN_RATIO_64);
     // In two steps: 64 is no shift, and with one bucket there are 0 bits.
@@ -60,6 +82,7 @@ pub const fn head(start: u32, len: u32) -> u64 {
 
 /// Where the chain of `head` starts.
 #[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
 pub const fn chain_start(head: u64) -> u32 {
     head as u32
 }

@@ -13,13 +13,13 @@ fn buckets() -> impl Iterator<Item = Buckets> {
 }
 
 /// `count` functions as a linker lays them out: at lines of 16 bytes, of 16 to
-/// 2,032 bytes, in no order.
+/// 2,048 bytes, in no order.
 fn functions(count: u64) -> Vec<u64> {
     let mut address = TEXT;
     let mut functions: Vec<_> = (0..count)
         .map(|index| {
             let random = (index + 1).wrapping_mul(0xd120_4f3a_96f1_5a5b) >> 40;
-            address += 16 * (1 + (random * random >> 41));
+            address += 16 * (1 + ((random * random) >> 41));
             address
         })
         .collect();
@@ -44,20 +44,16 @@ fn colliding(count: u64) -> Vec<u64> {
     (0..count).map(|n| (16 * n).wrapping_mul(INVERSE)).collect()
 }
 
-/// Every address is found, under its own slot, in each of the arrays.
-fn holds(registry: &Registry, addresses: &[u64]) {
-    for (slot, &address) in (0_u32..).zip(addresses) {
+/// Every address is there under its own slot, and found: each `step`th is tried.
+fn holds(registry: &Registry, addresses: &[u64], step: usize) {
+    for (slot, &address) in (0_u32..).zip(addresses).step_by(step) {
         assert_eq!(registry.lookup(address), Some(slot), "{address:#x}");
         assert_eq!(registry.lookup_hit(address), Some(slot), "{address:#x}");
     }
     let mut entries: Vec<_> = registry.slots().iter().zip(registry.addresses()).collect();
     entries.sort_unstable();
-    assert!(
-        entries
-            .into_iter()
-            .map(|(_, address)| address)
-            .eq(addresses)
-    );
+    let entries = entries.into_iter();
+    assert!(entries.map(|(_, address)| address).eq(addresses));
 }
 
 #[test]
@@ -96,15 +92,15 @@ fn one_address_is_found_at_each_reported_distance_and_no_other() {
 #[test]
 fn fifty_thousand_are_found_in_any_number_of_buckets() {
     let addresses = functions(50_000);
-    for buckets in buckets().skip(6) {
+    for buckets in buckets() {
         let registry = Registry::build(&addresses, buckets).unwrap();
-        holds(&registry, &addresses);
-        for &address in addresses.iter().step_by(7) {
+        // Fewer where chains are long.
+        let step = (1 << 12 >> buckets.bits()).max(1);
+        holds(&registry, &addresses, step);
+        for address in addresses.iter().step_by(7 * step) {
             assert_eq!(registry.lookup(address + 4), None);
-            assert_eq!(
-                registry.lookup(address - 16),
-                registry.lookup_hit(address - 16)
-            );
+            assert_eq!(registry.lookup_hit(address + 4), registry.lookup(*address));
+            assert_eq!(registry.lookup_hit(address + 8), None);
         }
     }
 }
@@ -129,7 +125,7 @@ fn slots_are_those_of_the_input_and_its_order_changes_nothing_else() {
 fn all_in_one_bucket_is_slow_but_right() {
     let addresses = colliding(2_000);
     let registry = Registry::build(&addresses, Buckets::default()).unwrap();
-    holds(&registry, &addresses);
+    holds(&registry, &addresses, 1);
     let stats = registry.stats();
     assert_eq!(stats.longest_chain, 2_000);
     assert_eq!(stats.hit_comparisons, Some(1_000.5));
@@ -297,7 +293,7 @@ fn stats_are_what_lookups_cost() {
 /// A mask over the low bits, which functions at lines of 16 bytes leave alone,
 /// would fill a sixteenth of the buckets. The hash is held to the mean of hits
 /// that chance would give, 1 + load / 2. Functions at regular steps are another
-/// matter: some steps do better than chance, some up to twice as badly.
+/// matter: most steps do better than chance, one of 112 bytes 3.5 times as badly.
 #[test]
 fn aligned_addresses_spread_as_if_by_chance() {
     for count in [388, 5_000, 20_000, 50_000] {
@@ -309,9 +305,9 @@ fn aligned_addresses_spread_as_if_by_chance() {
             assert!(hit < factor * (1.0 + stats.load / 2.0), "{count}: {stats}");
         };
         close(&functions(count), 1.1);
-        for step in [16, 32, 64, 256, 4_096] {
+        for step in [16, 32, 48, 64, 96, 112, 256, 4_096] {
             let regular: Vec<_> = (0..count).map(|n| TEXT + step * n).collect();
-            close(&regular, 2.0);
+            close(&regular, 3.6);
         }
     }
 }
