@@ -80,7 +80,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Duplicate`] names the lowest bucket's first address
+    /// [`RegistryError::Duplicate`] names the first address of the lowest bucket
     /// that is there twice; [`RegistryError::TooMany`].
     pub fn build(addresses: &[u64], buckets: Buckets) -> Result<Self, RegistryError> {
         check_count(addresses.len())?;
@@ -130,7 +130,7 @@ impl Registry {
 
     /// The slot of the function whose probe was hit, where the kernel says that
     /// this was at `ip`: the function's address, or what
-    /// [`is_reported`](ksyms_ebpf::registry::is_reported) lists.
+    /// [`is_reported`] lists.
     ///
     /// The distances are not tried one after the other. Functions do not
     /// overlap, so a hit at `ip` is of the nearest one that starts at or below
