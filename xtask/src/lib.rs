@@ -12,6 +12,11 @@ pub use protocol::{Decoder, Frame};
 
 /// The command to run and its arguments.
 pub const COMMAND_FILE: &str = "/etc/ksyms/command";
+/// On the kernel's command line it has the guest wait until the kernel has done
+/// what it does late while booting. Costs no real time where the clock counts
+/// instructions, and keeps them out of what is measured there.
+pub const SETTLE: &str = "ksyms.settle";
+
 /// `NAME=value` for each variable of the command's environment.
 pub const ENVIRONMENT_FILE: &str = "/etc/ksyms/environment";
 /// The kernel modules to load before the command, in this order.

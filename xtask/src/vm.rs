@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use rustix::fs::{MemfdFlags, memfd_create};
-use xtask::{COMMAND_FILE, Decoder, ENVIRONMENT_FILE, Frame, MODULES_FILE, join_strings};
+use xtask::{COMMAND_FILE, Decoder, ENVIRONMENT_FILE, Frame, MODULES_FILE, SETTLE, join_strings};
 
 pub(crate) use self::{accel::Accel, console::Console};
 use crate::{
@@ -255,8 +255,10 @@ impl Vm {
     fn kernel_arguments(&self) -> String {
         // Warnings and worse are shown; a panic ends the machine at once.
         let fixed = ["console=ttyS0", "loglevel=5", "panic=-1"].map(str::to_owned);
+        let settle = (self.processors == Processors::Counted).then(|| SETTLE.to_owned());
         fixed
             .iter()
+            .chain(&settle)
             .chain(&self.append)
             .map(String::as_str)
             .collect::<Vec<_>>()

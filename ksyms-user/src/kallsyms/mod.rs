@@ -7,6 +7,11 @@
 //! the kernel's own table, a [`SymbolTable`]. Nothing here talks to a kernel:
 //! [`crate::source`] does the reading.
 //!
+//! A [`SymbolTable`] has more to offer: the kernel's ways to look names up, batches
+//! of names, name order. It comes with the symbols where they are from the kernel's
+//! memory ([`Symbols::table`]), and is made of any others by
+//! [`SymbolTable::encode`].
+//!
 //! ```
 //! let text = b"ffffffff81000a30 t __do_sys_getpid\nffffffff81000a30 T __x64_sys_getpid\n";
 //! let symbols = ksyms::kallsyms::Symbols::parse(text)?;
@@ -237,6 +242,20 @@ impl Symbols {
             found.sort_unstable();
         }
         found.into_iter().filter_map(|index| self.get(index))
+    }
+
+    /// Every symbol whose name begins with `prefix`: those of the core kernel's
+    /// table in name order, see [`SymbolTable::prefixed`], then all others in
+    /// address order.
+    pub fn prefixed(&self, prefix: &str) -> impl Iterator<Item = Symbol<'_>> {
+        let table = self
+            .table
+            .iter()
+            .flat_map(move |table| table.prefixed(prefix).map(move |index| table.symbol(index)));
+        let plain = (0..self.plain.len())
+            .map(|index| self.plain.symbol(index))
+            .filter(move |symbol| symbol.name.starts_with(prefix));
+        table.chain(plain)
     }
 
     /// Whether the kernel hid the addresses: it has text symbols, and each of

@@ -443,6 +443,28 @@ fn a_table_answers_as_text_does() {
         }
         let groups = |symbols: &Symbols| symbols.groups(0..symbols.len()).collect::<Vec<_>>();
         assert_eq!(groups(&table), groups(&text));
+        for prefix in ["a", "d", "e", ""] {
+            let sorted = |symbols: &Symbols| {
+                let mut found: Vec<_> = symbols
+                    .prefixed(prefix)
+                    .map(|symbol| {
+                        (
+                            symbol.address,
+                            symbol.name.to_owned(),
+                            symbol.module.is_some(),
+                        )
+                    })
+                    .collect();
+                found.sort();
+                found
+            };
+            assert_eq!(sorted(&table), sorted(&text), "{prefix}");
+            assert!(
+                sorted(&table)
+                    .iter()
+                    .all(|(_, name, _)| name.starts_with(prefix))
+            );
+        }
         for module in ["m", "n", "o"] {
             assert_eq!(table.has_module(module), text.has_module(module));
         }

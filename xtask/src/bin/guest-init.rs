@@ -12,6 +12,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -25,7 +26,9 @@ use rustix::{
     system::{RebootCommand, finit_module, reboot},
     termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr},
 };
-use xtask::{COMMAND_FILE, ENVIRONMENT_FILE, Frame, MODULES_FILE, REPORT_PORT, split_strings};
+use xtask::{
+    COMMAND_FILE, ENVIRONMENT_FILE, Frame, MODULES_FILE, REPORT_PORT, SETTLE, split_strings,
+};
 
 /// As argv\[0\] it makes this program the step between fork and exec.
 const LAUNCHER: &str = "ksyms-launch";
@@ -48,6 +51,9 @@ const MOUNTS: [(&str, &str, bool); 11] = [
 
 /// What a pipe holds unless someone asks for more.
 const PIPE_CAPACITY: usize = 64 << 10;
+
+/// Of the guest's time.
+const SETTLING: Duration = Duration::from_secs(10);
 
 /// The default ceiling of `fs.nr_open`.
 const OPEN_FILES: u64 = 1 << 20;
@@ -82,6 +88,9 @@ fn run() -> Result<u8> {
     let mut report = open_report()?;
     load_modules()?;
     report.write_all(&Frame::Started.encode())?;
+    if fs::read_to_string("/proc/cmdline").is_ok_and(|line| line.contains(SETTLE)) {
+        thread::sleep(SETTLING);
+    }
     let strings = |file| fs::read(file).with_context(|| format!("cannot read {file}"));
     let command = strings(COMMAND_FILE)?;
     let environment = strings(ENVIRONMENT_FILE)?;

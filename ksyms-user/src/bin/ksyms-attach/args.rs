@@ -20,8 +20,8 @@ Patterns (repeatable, in any order):
   /^tcp_v[46]_/  regular expression
   @FILE          one pattern a line
 
-Needs root, or CAP_BPF, CAP_PERFMON and CAP_SYSLOG; and a kernel with kprobes that
-is not locked down.
+Needs root, or CAP_BPF, CAP_PERFMON and CAP_SYSLOG (CAP_SYS_RAWIO makes the start
+faster); and a kernel with kprobes that is not locked down.
 
 Counting ends after --duration, when COMMAND ends, or at Ctrl-C, whichever is
 first, and always prints its result. stdout is data only; COMMAND's own output
@@ -34,6 +34,7 @@ Exit codes: 0 done; 1 failed while running; 2 usage, or nothing matched;
 /// each is hit, and say what it cost.
 #[derive(Debug, Parser)]
 #[command(
+    name = "ksyms-attach",
     version,
     after_help = AFTER_HELP,
     args_conflicts_with_subcommands = true,
@@ -76,6 +77,7 @@ pub(crate) struct Args {
         long,
         value_name = "auto|kcore|proc|FILE",
         default_value_t,
+        value_parser = parse_symbols,
         global = true
     )]
     pub(crate) symbols: SymbolSource,
@@ -113,7 +115,7 @@ pub(crate) fn patterns(texts: &[String]) -> Result<Patterns, Failure> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// Measure what attaching costs.
+    /// Measure what attaching, or looking symbols up, costs.
     #[command(subcommand)]
     Bench(Bench),
     /// Look up every symbol in every way, and check each answer.
@@ -197,6 +199,17 @@ impl From<FormatName> for Format {
             FormatName::Json => Self::Json,
             FormatName::Csv => Self::Csv,
         }
+    }
+}
+
+/// A word, or a file that is there.
+fn parse_symbols(text: &str) -> Result<SymbolSource, String> {
+    let Ok(source) = text.parse();
+    match &source {
+        SymbolSource::File(path) if !path.exists() => {
+            Err("there is no such file; give auto, kcore, proc, or the path of a file".to_owned())
+        }
+        _ => Ok(source),
     }
 }
 

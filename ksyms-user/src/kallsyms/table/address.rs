@@ -202,6 +202,10 @@ impl SymbolTable {
 
     /// [`SymbolTable::at`], with the name: to be printed as the kernel does in
     /// its backtraces (`%pS`), `tcp_v4_rcv+0x12/0x5f0`.
+    ///
+    /// The table has the core kernel's symbols alone, so that an address in a
+    /// module is in the last of them;
+    /// [`Symbols::describe`](crate::kallsyms::Symbols::describe) knows modules.
     #[must_use]
     pub fn describe(&self, address: u64) -> Option<Described> {
         let place = self.at(address)?;

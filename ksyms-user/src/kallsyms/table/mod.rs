@@ -34,7 +34,11 @@ mod lookup;
 mod resolve;
 mod tokens;
 
-use std::{fmt, ops::ControlFlow, sync::OnceLock};
+use std::{
+    fmt,
+    ops::ControlFlow,
+    sync::{OnceLock, atomic::AtomicU32},
+};
 
 pub use address::{Addresses, Described, Place};
 pub use batch::Batch;
@@ -140,6 +144,8 @@ pub struct SymbolTable {
     /// The order of names that is right; `None` if that is the kernel's.
     order: OnceLock<Option<Box<[u8]>>>,
     index: OnceLock<Index>,
+    /// How many batches were resolved by a pass.
+    passes: AtomicU32,
     blocks: Blocks,
 }
 
@@ -201,6 +207,7 @@ impl SymbolTable {
             given_order: seqs_of_names.map(Into::into),
             order: OnceLock::new(),
             index: OnceLock::new(),
+            passes: AtomicU32::new(0),
             blocks: Blocks::default(),
         };
         table.check_utf8()?;

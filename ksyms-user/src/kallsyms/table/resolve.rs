@@ -1,6 +1,6 @@
 //! From many names to their symbols, the fastest way there is.
 
-use std::hint::black_box;
+use std::{hint::black_box, sync::atomic::Ordering::Relaxed};
 
 use super::{
     MARKED, SymbolTable, hash,
@@ -33,6 +33,10 @@ const BATCH_SEARCHES: usize = 2_000;
 /// From how many names on the index is built: that takes 5 ms more than a
 /// pass, but a name then 0.1 us rather than 0.3 us.
 const INDEXED: usize = 25_000;
+
+/// How many batches are resolved by passes before the index is built: it takes as
+/// long as so many of them.
+const PASSES: u32 = 4;
 
 /// Names that are looked up at once, so that their cache misses overlap.
 const TOGETHER: usize = 32;
@@ -168,9 +172,9 @@ impl SymbolTable {
     /// How [`SymbolTable::resolve_batch`] would resolve `names` names now.
     ///
     /// Depends on what is there: the index of names ([`SymbolTable::prepare`]),
-    /// an open batch ([`SymbolTable::batch_start`]), and whether an earlier
-    /// search has seen to the order of names. Who has many small batches does
-    /// best to prepare.
+    /// an open batch ([`SymbolTable::batch_start`]), whether an earlier search has
+    /// seen to the order of names, and on how many batches were resolved by a
+    /// pass: after some, the index is built.
     #[must_use]
     pub fn plan(&self, names: usize) -> Plan {
         let searches = if self.order.get().is_none() {
@@ -184,8 +188,10 @@ impl SymbolTable {
             Plan::Index
         } else if names <= searches {
             Plan::Search
-        } else {
+        } else if self.passes.load(Relaxed) < PASSES {
             Plan::Pass
+        } else {
+            Plan::Index
         }
     }
 
@@ -195,7 +201,11 @@ impl SymbolTable {
     /// find the same.
     #[must_use]
     pub fn resolve_batch(&self, names: &[&str]) -> Resolved {
-        self.resolve_by(self.plan(names.len()), names)
+        let plan = self.plan(names.len());
+        if plan == Plan::Pass {
+            self.passes.fetch_add(1, Relaxed);
+        }
+        self.resolve_by(plan, names)
     }
 
     /// [`SymbolTable::resolve_batch`] in a way of the caller's choosing.
