@@ -59,10 +59,21 @@ fn count_by_address(ctx: ProbeContext) -> u32 {
     if !is_counting() {
         return 0;
     }
-    // SAFETY: values of this map are only written before the probes are armed.
-    let slot = unsafe { SLOTS.get(probed_address(&ctx)) };
-    count(&ctx, slot.map_or(u64::MAX, |&slot| u64::from(slot)));
+    let address = probed_address(&ctx);
+    // Kernels with IBT put the probe behind the ENDBR that a function begins
+    // with (arch_adjust_kprobe_addr, arch/x86/kernel/kprobes/core.c, 5.18).
+    let slot = slot_of_address(address).or_else(|| slot_of_address(address.wrapping_sub(ENDBR)));
+    count(&ctx, slot.unwrap_or(u64::MAX));
     0
+}
+
+/// Bytes of an ENDBR64.
+const ENDBR: u64 = 4;
+
+#[inline(always)]
+fn slot_of_address(address: u64) -> Option<u64> {
+    // SAFETY: values of this map are only written before the probes are armed.
+    unsafe { SLOTS.get(address) }.map(|&slot| u64::from(slot))
 }
 
 /// Where the probe sits. On x86 the handler sees the instruction pointer just

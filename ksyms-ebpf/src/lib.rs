@@ -10,7 +10,8 @@
 //!   own CPU's cache lines and user space reads all of it without a system
 //!   call. [`Rows`] says which element belongs to which CPU and slot.
 //! - [`maps::SLOTS`]: hash of function address (`u64`) to slot (`u32`), filled
-//!   only where the kernel has no attach cookies (before 5.15).
+//!   only where cookies cannot tell functions apart: before 5.15, and for one
+//!   trace event of many probes.
 //!
 //! [`registry`] is the layout of a table from address to slot that user space
 //! keeps, fit for maps.

@@ -8,17 +8,20 @@
 //! | backend | kernel | what it makes |
 //! |---|---|---|
 //! | [`Mode::Multi`] | 5.18 with `CONFIG_FPROBE` | one kprobe.multi link for all |
-//! | [`Mode::Perf`] | 5.5 with `CONFIG_KPROBES` | one perf kprobe a function |
+//! | [`Mode::Event`] | 5.5 with `CONFIG_KPROBE_EVENTS`, tracefs | one trace event of many probes |
+//! | [`Mode::Perf`] | 5.5 with `CONFIG_KPROBE_EVENTS` | one perf kprobe a function |
 //!
-//! Nothing made here outlives the process: links and perf events are file
-//! descriptors.
+//! No probe outlives the process: links and perf events are file descriptors.
+//! Only the definitions of a trace event do when it is killed, disarmed; the
+//! next one to be made clears them.
 
+mod event;
+mod links;
 mod multi;
 mod perf;
 
 use std::{
     fmt, fs, io,
-    ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     str::FromStr,
     sync::atomic::{AtomicBool, Ordering},
@@ -35,6 +38,7 @@ use crate::bpf::{
 
 #[cfg(feature = "report")]
 pub(crate) use self::multi::Floor;
+use self::{event::TraceEvent, links::Links};
 pub use crate::bpf::{
     counters::Counts,
     log::{EbpfLog, LogError},
@@ -51,13 +55,15 @@ pub enum Mode {
     Auto,
     /// One kprobe.multi link for all functions.
     Multi,
+    /// One trace event made of a probe for each function.
+    Event,
     /// One perf kprobe for each function.
     Perf,
 }
 
 impl Mode {
     /// All modes by the names users type.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Multi, Self::Perf];
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Multi, Self::Event, Self::Perf];
 
     /// The name users type.
     #[must_use]
@@ -65,6 +71,7 @@ impl Mode {
         match self {
             Self::Auto => "auto",
             Self::Multi => "multi",
+            Self::Event => "event",
             Self::Perf => "perf",
         }
     }
@@ -72,8 +79,13 @@ impl Mode {
     /// The ways to try, best first.
     fn backends(self) -> Vec<Box<dyn Backend>> {
         match self {
-            Self::Auto => vec![Box::new(multi::Multi), Box::new(perf::Perf)],
+            Self::Auto => vec![
+                Box::new(multi::Multi),
+                Box::new(event::Event),
+                Box::new(perf::Perf),
+            ],
             Self::Multi => vec![Box::new(multi::Multi)],
+            Self::Event => vec![Box::new(event::Event)],
             Self::Perf => vec![Box::new(perf::Perf)],
         }
     }
@@ -155,6 +167,17 @@ pub enum AttachError {
         /// Why.
         source: io::Error,
     },
+    /// The definitions of a trace event could not be cleared; they are disarmed.
+    #[error(
+        "clearing the trace event {event} failed: {source}; when no other tool uses it, \
+         `echo '-:{event}' >> /sys/kernel/tracing/kprobe_events` does"
+    )]
+    Clear {
+        /// Its group and name.
+        event: String,
+        /// Why.
+        source: io::Error,
+    },
     /// There was nothing to attach to.
     #[error("no function to attach to; select at least one")]
     Nothing,
@@ -180,7 +203,7 @@ impl AttachError {
                     | libc::EMFILE
                     | libc::ENFILE
             ),
-            Self::Refused { .. } | Self::Start(_) | Self::Nothing => false,
+            Self::Refused { .. } | Self::Start(_) | Self::Clear { .. } | Self::Nothing => false,
         }
     }
 }
@@ -248,16 +271,19 @@ struct Program {
 /// What a backend has armed.
 #[derive(Default)]
 struct Armed {
-    links: Vec<OwnedFd>,
+    links: Links,
     kind: Option<LinkKind>,
+    /// What the links are on, when that is a trace event of ours; it cannot be
+    /// cleared before they are gone.
+    event: Option<TraceEvent>,
     refused: Vec<Refusal>,
 }
 
 impl Armed {
-    /// Lists the slots that were never tried.
-    fn interrupt(&mut self, slots: Range<usize>) {
-        self.refused
-            .extend(slots.map(|slot| Refusal { slot, errno: 0 }));
+    /// Lists the slots that were never armed.
+    fn interrupt(&mut self, slots: impl IntoIterator<Item = usize>) {
+        let interrupted = |slot| Refusal { slot, errno: 0 };
+        self.refused.extend(slots.into_iter().map(interrupted));
     }
 }
 
@@ -459,7 +485,8 @@ impl Attached {
 
     /// Hits since counting began that the kernel saw but did not count, because
     /// a tracing program was already running on that CPU or the probe was
-    /// re-entered; `None` where the kernel does not say (before 6.7).
+    /// re-entered; `None` where the kernel does not say (before 6.7, but for
+    /// [`Mode::Event`]: there the former are missing before 6.7).
     ///
     /// # Errors
     ///
@@ -481,30 +508,62 @@ impl Attached {
         EbpfLog::of_program(id, logger)
     }
 
-    /// Takes all probes off again and tells how long that took. Hits on the way
-    /// are not counted.
-    #[must_use]
-    pub fn detach(self) -> Duration {
+    /// Takes all probes off again. Hits on the way are not counted.
+    pub fn detach(self) -> Detached {
         let start = Instant::now();
         // Detaching needs no leave to stop; it is only cheaper afterwards.
         let _ = self.stop();
-        drop(self.armed);
-        start.elapsed()
+        drop(self.armed.links);
+        Detached {
+            took: start.elapsed(),
+            event: self.armed.event,
+        }
+    }
+}
+
+/// What detaching leaves: nothing is armed any more, but the definitions of a
+/// trace event take as long again to clear, which can wait until the result is
+/// out. Dropping it clears them.
+#[must_use]
+#[derive(Debug)]
+pub struct Detached {
+    took: Duration,
+    event: Option<TraceEvent>,
+}
+
+impl Detached {
+    /// How long taking the probes off took.
+    #[must_use]
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Clears what there is to clear and tells how long that took; `None` when
+    /// there was nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError::Clear`].
+    pub fn clear(self) -> Result<Option<Duration>, AttachError> {
+        self.event.map(TraceEvent::clear).transpose()
     }
 }
 
 /// Hits lost since the program was loaded, where the kernel says so. Arming
 /// itself runs through armed functions and loses many.
 fn missed(program: &Program, armed: &Armed) -> Result<Option<u64>, SyscallError> {
-    let Some(kind) = armed.kind else {
-        return Ok(None);
-    };
     let ProgramInfo {
         recursion_misses, ..
     } = sys::program_info(program.fd.as_fd())?;
+    if let Some(event) = &armed.event {
+        return Ok(Some(recursion_misses + event.missed()?));
+    }
+    let Some(kind) = armed.kind else {
+        return Ok(None);
+    };
     let mut sum = recursion_misses;
-    for link in &armed.links {
-        match sys::link_missed(link.as_fd(), kind)? {
+    for link in armed.links.iter() {
+        match sys::link_missed(link, kind)? {
             Some(missed) => sum += missed,
             None => return Ok(None),
         }

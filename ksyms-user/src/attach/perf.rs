@@ -1,13 +1,25 @@
 //! One perf kprobe for each function, by address: for kernels without
-//! kprobe.multi. Each costs a file descriptor and, when closed, a wait for all
-//! CPUs, so taking hundreds off takes seconds.
+//! kprobe.multi where tracefs cannot be used. Each costs a file descriptor and,
+//! when closed, waits for all CPUs, so taking hundreds off takes seconds.
+//! Several threads wait at the same time.
 
-use std::{fs, os::fd::AsFd as _};
+use std::{
+    fs,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
+    },
+    thread,
+};
 
 use ksyms_ebpf::cookie_of_slot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Armed, AttachError, Backend, Control, CountBy, Mode, Program, Refusal, Switch, load};
+use super::{
+    Armed, AttachError, Backend, Control, CountBy, Mode, Program, Refusal, Switch, links::WORKERS,
+    load,
+};
 use crate::bpf::sys::{self, LinkKind, ProgramKind, SyscallError};
 
 pub(super) struct Perf;
@@ -40,18 +52,17 @@ impl Backend for Perf {
         KPROBES.is_on()?;
         allow_open_files(targets.len())?;
         let mut armed = Armed {
-            links: Vec::with_capacity(targets.len()),
             kind: (program.by == CountBy::Cookie).then_some(LinkKind::PerfKprobe),
-            refused: Vec::new(),
+            ..Armed::default()
         };
-        for (slot, &address) in targets.iter().enumerate() {
-            if control.is_interrupted() {
-                armed.interrupt(slot..targets.len());
-                break;
-            }
-            match arm_one(program, pmu, slot, address) {
-                Ok(link) => armed.links.push(link),
-                Err(source) => match source.errno() {
+        for (slot, result) in arm_all(program, pmu, targets, control)
+            .into_iter()
+            .enumerate()
+        {
+            match result {
+                None => armed.interrupt(slot..=slot),
+                Some(Ok(link)) => armed.links.push(link),
+                Some(Err(source)) => match source.errno() {
                     libc::EPERM | libc::EACCES => {
                         return Err(AttachError::NotPermitted {
                             backend: NAME,
@@ -71,10 +82,66 @@ impl Backend for Perf {
                     errno => armed.refused.push(Refusal { slot, errno }),
                 },
             }
-            (control.progress)(slot + 1);
         }
         Ok(armed)
     }
+}
+
+/// What became of one function: `None` when it was not tried.
+type Tried = Option<Result<OwnedFd, SyscallError>>;
+
+/// Arms each of `targets`, until interrupted or refused all further.
+fn arm_all(program: &Program, pmu: u32, targets: &[u64], control: &mut Control<'_>) -> Vec<Tried> {
+    let next = AtomicUsize::new(0);
+    let over = AtomicBool::new(false);
+    let interrupted = control.interrupted;
+    let work = |results: &Sender<(usize, Result<OwnedFd, SyscallError>)>| {
+        while !interrupted.load(Ordering::Relaxed) && !over.load(Ordering::Relaxed) {
+            let slot = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&address) = targets.get(slot) else {
+                return;
+            };
+            let result = arm_one(program, pmu, slot, address);
+            if result.as_ref().is_err_and(|error| is_fatal(error.errno())) {
+                over.store(true, Ordering::Relaxed);
+            }
+            // The receiver stays until the last sender has gone.
+            let _ = results.send((slot, result));
+        }
+    };
+    let mut tried: Vec<Tried> = targets.iter().map(|_| None).collect();
+    let (sender, results) = channel();
+    thread::scope(|scope| {
+        let mut workers = 0;
+        for _ in 0..WORKERS.min(targets.len()) {
+            let sender = sender.clone();
+            let work = &work;
+            if thread::Builder::new()
+                .spawn_scoped(scope, move || work(&sender))
+                .is_err()
+            {
+                break;
+            }
+            workers += 1;
+        }
+        if workers == 0 {
+            work(&sender);
+        }
+        drop(sender);
+        for (done, (slot, result)) in (1..).zip(results) {
+            tried[slot] = Some(result);
+            (control.progress)(done);
+        }
+    });
+    tried
+}
+
+/// Whether the kernel would answer the same to any further function.
+fn is_fatal(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EPERM | libc::EACCES | libc::EMFILE | libc::ENFILE | libc::ENOMEM
+    )
 }
 
 fn arm_one(
@@ -82,17 +149,25 @@ fn arm_one(
     pmu: u32,
     slot: usize,
     address: u64,
-) -> Result<std::os::fd::OwnedFd, SyscallError> {
+) -> Result<OwnedFd, SyscallError> {
+    let slot = u32::try_from(slot).expect("fewer slots than counters");
     let event = sys::perf_event_open_kprobe(pmu, address)?;
-    match program.by {
-        CountBy::Cookie => {
-            let slot = u32::try_from(slot).expect("fewer slots than counters");
-            sys::link_create_perf(program.fd.as_fd(), event.as_fd(), cookie_of_slot(slot))
-        }
-        CountBy::Address => {
+    run_on(program, event, cookie_of_slot(slot))
+}
+
+/// Runs `program` on a perf event of kprobes until what it returns is closed.
+pub(super) fn run_on(
+    program: &Program,
+    event: OwnedFd,
+    cookie: u64,
+) -> Result<OwnedFd, SyscallError> {
+    match sys::link_create_perf(program.fd.as_fd(), event.as_fd(), cookie) {
+        // Before 5.15 there are neither such links nor cookies.
+        Err(error) if program.by == CountBy::Address && error.errno() == libc::EINVAL => {
             sys::perf_event_set_program(event.as_fd(), program.fd.as_fd())?;
             Ok(event)
         }
+        result => result,
     }
 }
 
@@ -117,7 +192,7 @@ fn pmu() -> Result<u32, AttachError> {
 
 /// Whether kprobes may be used at all. Where debugfs is not mounted that is not
 /// known, and so unless someone has mounted it to change it.
-const KPROBES: Switch = Switch {
+pub(super) const KPROBES: Switch = Switch {
     knob: "/sys/kernel/debug/kprobes/enabled",
     remedy: "echo 1 > /sys/kernel/debug/kprobes/enabled",
 };

@@ -103,7 +103,9 @@ impl Samples {
         }
         self.load.push(nanoseconds(attached.cost().load));
         self.attach.push(nanoseconds(attached.cost().attach));
-        self.detach.push(nanoseconds(attached.detach()));
+        let detached = attached.detach();
+        self.detach.push(nanoseconds(detached.took()));
+        detached.clear()?;
         if backend == Mode::Multi {
             let floor = Floor::new(targets)?;
             self.floor.take(&floor, false)?;

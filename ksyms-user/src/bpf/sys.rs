@@ -12,6 +12,7 @@ use std::{
 use aya_obj::generated::{
     BPF_ANY, PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_SET_BPF, PERF_FLAG_FD_CLOEXEC, bpf_attach_type,
     bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_prog_info, bpf_prog_type, perf_event_attr,
+    perf_type_id,
 };
 use thiserror::Error;
 
@@ -206,13 +207,28 @@ pub(crate) fn perf_event_open_kprobe(pmu: u32, address: u64) -> Result<OwnedFd, 
     // kernel/trace/trace_event_perf.c), which no duplicate name can confuse.
     attr.__bindgen_anon_3.kprobe_func = 0;
     attr.__bindgen_anon_4.kprobe_addr = address;
+    perf_event_open(&attr)
+}
+
+/// Opens the perf event of a trace event, which arms its probes. `id` is the
+/// number in its directory in tracefs.
+pub(crate) fn perf_event_open_tracepoint(id: u64) -> Result<OwnedFd, SyscallError> {
+    // SAFETY: perf_event_attr is made of plain integers.
+    let mut attr: perf_event_attr = unsafe { mem::zeroed() };
+    attr.size = u32::try_from(size_of::<perf_event_attr>()).expect("a small struct");
+    attr.type_ = perf_type_id::PERF_TYPE_TRACEPOINT as u32;
+    attr.config = id;
+    perf_event_open(&attr)
+}
+
+fn perf_event_open(attr: &perf_event_attr) -> Result<OwnedFd, SyscallError> {
     // A program on the event sees the hits of all CPUs, whichever it is opened on.
     let (pid, cpu, group) = (-1, 0, -1);
     // SAFETY: the attribute is valid and outlives the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attr,
+            ptr::from_ref(attr),
             pid,
             cpu,
             group,

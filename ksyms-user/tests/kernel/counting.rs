@@ -71,14 +71,15 @@ fn main_job(kernel: Kernel) {
             "{phase}"
         );
     }
-    assert_eq!(document.get("missed").is_some(), kernel.tells_missed());
+    // Without kprobe.multi it is one trace event, which always tells.
+    assert!(document.get("missed").is_some());
     assert!(!text(&document, "/kernel/release").is_empty());
     assert!(number(&document, "/kernel/cpus") > 0);
 
     if kernel.has_multi() {
         assert_eq!(finished.stderr, "");
     } else {
-        finished.says(["kprobe.multi", "falling back to perf"]);
+        finished.says(["kprobe.multi", "falling back to event"]);
     }
 }
 

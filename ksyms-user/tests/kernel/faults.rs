@@ -9,7 +9,8 @@ use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::harness::{
-    Kernel, Outcome, hits, ksyms_attach, number, program, run, start, test, test_if,
+    Kernel, Outcome, blacklisted_function, hits, ksyms_attach, number, program, run, start, test,
+    test_if,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -330,19 +331,6 @@ fn full_stdout(_: Kernel) -> Outcome {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8(output.stderr)?.contains("stdout"));
     Ok(())
-}
-
-/// A function that ftrace can probe and kprobes must not touch, if there is one.
-fn blacklisted_function() -> Option<String> {
-    let blacklist = fs::read_to_string("/sys/kernel/debug/kprobes/blacklist").expect("debugfs");
-    let traceable = fs::read_to_string("/sys/kernel/tracing/available_filter_functions")
-        .expect("tracefs is mounted");
-    let traceable: std::collections::HashSet<&str> = traceable.lines().collect();
-    blacklist
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(1))
-        .find(|name| traceable.contains(name))
-        .map(ToOwned::to_owned)
 }
 
 fn blacklisted(_: Kernel) {

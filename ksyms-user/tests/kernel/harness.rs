@@ -1,6 +1,7 @@
 //! Running the program and looking at the kernel.
 
 use std::{
+    collections::HashSet,
     env, fs,
     io::{BufRead as _, BufReader, Read as _},
     panic::Location,
@@ -43,17 +44,12 @@ impl Kernel {
 
     /// The way that `--mode auto` must take.
     pub(crate) fn backend(self) -> &'static str {
-        if self.has_multi() { "multi" } else { "perf" }
+        if self.has_multi() { "multi" } else { "event" }
     }
 
     /// Whether its memory says where its symbol table is.
     pub(crate) fn tells_symbols(self) -> bool {
         self >= Self::new(6, 0)
-    }
-
-    /// Missed hits are told since 6.7.
-    pub(crate) fn tells_missed(self) -> bool {
-        self >= Self::new(6, 7)
     }
 }
 
@@ -287,6 +283,24 @@ pub(crate) fn kprobes() -> usize {
     lines_of("/sys/kernel/debug/kprobes/list")
 }
 
+/// Probes that are defined in tracefs, armed or not.
+pub(crate) fn definitions() -> usize {
+    lines_of("/sys/kernel/tracing/kprobe_events")
+}
+
+/// A function that ftrace can probe and kprobes must not touch, if there is one.
+pub(crate) fn blacklisted_function() -> Option<String> {
+    let blacklist = fs::read_to_string("/sys/kernel/debug/kprobes/blacklist").expect("debugfs");
+    let traceable = fs::read_to_string("/sys/kernel/tracing/available_filter_functions")
+        .expect("tracefs is mounted");
+    let traceable: HashSet<&str> = traceable.lines().collect();
+    blacklist
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .find(|name| traceable.contains(name))
+        .map(ToOwned::to_owned)
+}
+
 /// Whether the kernel hides from everyone what could be attached.
 pub(crate) fn is_locked_down() -> bool {
     fs::read_to_string("/sys/kernel/security/lockdown")
@@ -305,9 +319,21 @@ fn lines_of(path: &str) -> usize {
 }
 
 /// Checks that no probe is left in the kernel. What a killed process had is
-/// taken off by the kernel a moment later.
+/// taken off by the kernel a moment later; what it had defined, by the next run.
 fn nothing_attached() -> Outcome {
     let start = Instant::now();
+    if definitions() > 0 {
+        run(&mut ksyms_attach([
+            "--pattern",
+            "__x64_sys_getppid",
+            "--mode",
+            "event",
+            "--duration",
+            "0s",
+        ]))
+        .exits(0)
+        .says(["clearing"]);
+    }
     loop {
         let left = (enabled_functions(), kprobes());
         if left == (0, 0) {

@@ -6,6 +6,7 @@
 //! that is lost is a failure, not a skip.
 
 mod counting;
+mod event;
 mod faults;
 mod harness;
 mod host;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let trials: Vec<Trial> = [
         counting::trials(),
+        event::trials(),
         faults::trials(),
         host::trials(),
         kcore::trials(),

@@ -61,8 +61,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = FormatName::Table)]
     pub(crate) format: FormatName,
 
-    /// How to attach: multi (one kprobe.multi link), perf (a perf kprobe each),
-    /// auto (the best this kernel has).
+    /// How to attach: multi (one kprobe.multi link), event (one trace event of
+    /// all probes), perf (a perf kprobe each), auto (the best this kernel has).
     #[arg(long, default_value_t = Mode::Auto)]
     pub(crate) mode: Mode,
 

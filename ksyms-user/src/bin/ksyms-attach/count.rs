@@ -12,7 +12,7 @@ use std::{
 
 use ksyms::{
     attach::{
-        AttachError, Attached, Control, Counts, EbpfLog, Mode, Options, Refusal, attach,
+        AttachError, Attached, Control, Counts, Detached, EbpfLog, Mode, Options, Refusal, attach,
         reserve_files,
     },
     report::{Cost, Count, Report},
@@ -72,6 +72,7 @@ pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
         let limit = stop.count() + 1;
         stop.unless(limit, move || output(|out| out.write_all(&result)))
             .await??;
+        clear(counted.detached, talk, &mut stop).await?;
         if counted.interrupted {
             return Err(Failure::Running(
                 "interrupted while attaching, before counting began".to_owned(),
@@ -82,6 +83,21 @@ pub(crate) fn count(args: &Args, talk: Talk) -> Result<(), Failure> {
     // A thread may still be busy for an impatient user.
     runtime.shutdown_background();
     result
+}
+
+/// Clears what detaching has left, now that the result is out.
+async fn clear(detached: Detached, talk: Talk, stop: &mut Stop) -> Result<(), Failure> {
+    let limit = stop.count().max(1) + 1;
+    match stop.unless(limit, move || detached.clear()).await? {
+        Ok(Some(took)) => talk.explain(&format!(
+            "definitions cleared in {:.3} ms",
+            took.as_secs_f64() * 1e3
+        )),
+        Ok(None) => {}
+        // The result is right all the same.
+        Err(error) => say(&error.to_string()),
+    }
+    Ok(())
 }
 
 /// The addresses to attach to; that there are none is a failure.
@@ -109,7 +125,7 @@ fn report(
 ) -> Result<Vec<u8>, Failure> {
     cost.load = counted.cost.load;
     cost.attach = counted.cost.attach;
-    cost.detach = counted.detach;
+    cost.detach = counted.detached.took();
     if counted.stray > 0 {
         say(&format!(
             "{} hits belong to no attached function; run with -v to see where, and please report it",
@@ -210,7 +226,7 @@ struct Counted {
     stray: u64,
     missed: Option<u64>,
     cost: ksyms::attach::Cost,
-    detach: Duration,
+    detached: Detached,
     interrupted: bool,
 }
 
@@ -276,14 +292,14 @@ async fn detach(
     let probes = counts.hits.len() - refused.len();
     if backend == Mode::Perf && probes > MANY_PROBES {
         say(&format!(
-            "detaching {probes} probes one by one; a further Ctrl-C leaves that to the kernel, without a result"
+            "detaching {probes} perf kprobes takes seconds; a further Ctrl-C leaves that to the kernel, without a result"
         ));
     } else {
         talk.explain("detaching");
     }
     // The first signal only ends counting, even when that has ended by itself.
     let limit = stop.count().max(1) + 1;
-    let detach = stop.unless(limit, move || attached.detach()).await?;
+    let detached = stop.unless(limit, move || attached.detach()).await?;
     Ok(Counted {
         backend: backend.as_str(),
         refused,
@@ -291,7 +307,7 @@ async fn detach(
         stray: counts.stray,
         missed,
         cost,
-        detach,
+        detached,
         interrupted,
     })
 }
