@@ -273,7 +273,7 @@ impl TraceEvent {
                 for (slot, line) in (done..).zip(batch) {
                     match self.write(line) {
                         Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
-                            refused.push(self.refusal(slot, error, targets.len())?);
+                            refused.push(refusal(slot, error, targets.len())?);
                         }
                         _ => {}
                     }
@@ -287,34 +287,11 @@ impl TraceEvent {
 
     /// The argument is there to tell probes apart: two of one event at addresses
     /// are the same to the kernel if their arguments are
-    /// (`trace_kprobe_has_same_kprobe`, kernel/trace/trace_kprobe.c). It is
+    /// (`trace_kprobe_has_same_kprobe`, kernel/trace). It is
     /// never fetched, as the program lets nobody else have the hit.
     fn line(&self, slot: usize, address: u64) -> String {
         let Self { group, event, .. } = self;
         format!("p:{group}/{event} {address:#x} slot=\\{slot}\n")
-    }
-
-    fn refusal(
-        &self,
-        slot: usize,
-        error: io::Error,
-        functions: usize,
-    ) -> Result<Refusal, AttachError> {
-        let errno = error.raw_os_error().unwrap_or(0);
-        let source = SyscallError {
-            call: "write(kprobe_events)",
-            error,
-        };
-        match errno {
-            libc::EPERM | libc::EACCES => Err(not_permitted(&source)),
-            libc::ENOMEM | libc::ENOSPC => Err(AttachError::Refused {
-                backend: NAME,
-                functions,
-                source,
-                advice: "select fewer functions",
-            }),
-            errno => Ok(Refusal { slot, errno }),
-        }
     }
 
     /// Arms all that is defined.
@@ -375,6 +352,25 @@ impl Drop for TraceEvent {
     fn drop(&mut self) {
         // What stays is disarmed, and the next run's to sweep.
         let _ = self.undefine();
+    }
+}
+
+/// What to make of a line that the kernel refuses.
+fn refusal(slot: usize, error: io::Error, functions: usize) -> Result<Refusal, AttachError> {
+    let errno = error.raw_os_error().unwrap_or(0);
+    let source = SyscallError {
+        call: "write(kprobe_events)",
+        error,
+    };
+    match errno {
+        libc::EPERM | libc::EACCES => Err(not_permitted(&source)),
+        libc::ENOMEM | libc::ENOSPC => Err(AttachError::Refused {
+            backend: NAME,
+            functions,
+            source,
+            advice: "select fewer functions",
+        }),
+        errno => Ok(Refusal { slot, errno }),
     }
 }
 
