@@ -166,8 +166,8 @@ fn start_of_living(stat: &str) -> Option<u64> {
     let mut fields = fields.split(' ');
     let state = fields.next()?;
     // Field 22; the state is field 3.
-    let start = fields.nth(18)?;
-    (!matches!(state, "Z" | "X")).then(|| start.parse().ok())?
+    let ticks = fields.nth(18)?;
+    (!matches!(state, "Z" | "X")).then(|| ticks.parse().ok())?
 }
 
 /// A trace event of ours, its probes defined in tracefs for as long as it

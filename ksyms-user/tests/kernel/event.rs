@@ -17,7 +17,7 @@ use crate::harness::{
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        test("event::exact_counts", exact_counts),
+        test("every_kernel::event_exact_counts", exact_counts),
         test("event::many_functions", many),
         test("event::one_bad_address_among_many", one_bad),
         test("event::only_bad_addresses", only_bad),
