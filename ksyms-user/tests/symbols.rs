@@ -6,7 +6,11 @@ use std::{
     fs,
     os::{
         linux::net::SocketAddrExt as _,
-        unix::net::{SocketAddr, UnixListener},
+        unix::{
+            fs::PermissionsExt as _,
+            net::{SocketAddr, UnixListener},
+            process::CommandExt as _,
+        },
     },
     path::Path,
     process::{Command, Output},
@@ -144,10 +148,56 @@ fn copies_that_are_none() {
             write("hidden", "0000000000000000 T a\n"),
             "all addresses are 0",
         ),
-        (folder.path().join("none").display().to_string(), "open"),
+        (folder.path().display().to_string(), "read"),
     ] {
         let (stdout, stderr) = said(&run(&["selftest", "--symbols", &file]), 1);
         assert_eq!(stdout, "");
         assert!(stderr.contains(expected), "{stderr}");
     }
+    for typo in ["porc", ""] {
+        let (_, stderr) = said(&run(&["selftest", "--symbols", typo]), 2);
+        assert!(stderr.contains("give auto, kcore, proc, or"), "{stderr}");
+    }
+}
+
+/// As in a container that may have no more processes: threads are refused.
+#[test]
+fn no_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let everyone = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), everyone).expect("its permissions");
+    let program = folder.path().join("ksyms-attach");
+    fs::copy(env!("CARGO_BIN_EXE_ksyms-attach"), &program).expect("a copy");
+    let mut command = Command::new("bash");
+    command
+        .args(["-c", "ulimit -u 1 && exec \"$@\"", "bash"])
+        .arg(&program)
+        .args(["--list", "--pattern", "vfs_read", "--symbols", "proc"])
+        .current_dir("/");
+    if rustix::process::geteuid().is_root() {
+        // Root has no such limit.
+        command.uid(65_534).gid(65_534);
+    }
+    let output = command.output().expect("bash runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // 3 where addresses are hidden from users.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+/// Each check has all columns.
+#[test]
+fn selftest_as_csv() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = copy(folder.path());
+    let output = run(&["selftest", "--symbols", &copy, "--format", "csv"]);
+    let (stdout, _) = said(&output, 0);
+    assert!(
+        stdout.starts_with("name,answers,wrong,min_ns,avg_ns\nencode,"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.lines().all(|line| line.split(',').count() == 5),
+        "{stdout}"
+    );
 }

@@ -28,9 +28,7 @@ mod table;
 use std::{fmt, ops::Range};
 
 use index::NameIndex;
-pub(crate) use parse::{
-    Fault, Feed, Label, Lines, SymbolLines, Wanted, address, excerpt, hex, symbol,
-};
+pub(crate) use parse::{Fault, Feed, Label, Lines, SymbolLines, Wanted, address, excerpt, hex};
 pub use parse::{ParseError, ParseErrorKind};
 pub(crate) use plain::Builder;
 use plain::Plain;
@@ -62,6 +60,16 @@ impl Symbol<'_> {
     #[must_use]
     pub const fn is_text(&self) -> bool {
         is_text(self.kind)
+    }
+}
+
+impl Symbol<'_> {
+    /// Whether its code was made at run time: an eBPF program, a trampoline of
+    /// ftrace's, a slot of kprobes'. /proc/kallsyms shows these with modules that
+    /// are none.
+    pub(crate) fn is_made_at_run_time(&self) -> bool {
+        self.module
+            .is_some_and(|module| module == "bpf" || module.starts_with("__builtin__"))
     }
 }
 

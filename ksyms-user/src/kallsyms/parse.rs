@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Symbol, Symbols, is_text, plain::Builder};
+use super::{Symbols, is_text, plain::Builder};
 
 /// A line that is not what its file consists of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -241,24 +241,6 @@ impl Lines for SymbolLines {
         }
         Ok(Some(fields.label.end))
     }
-}
-
-/// Parses the line of /proc/kallsyms that `text` begins with, and says where it
-/// ends.
-pub(crate) fn symbol(text: &[u8]) -> Result<(Symbol<'_>, usize), Fault> {
-    let Fields {
-        address,
-        kind,
-        label,
-    } = Fields::parse(text)?;
-    let module = &text[label.module];
-    let symbol = Symbol {
-        address,
-        kind,
-        name: utf8(&text[label.name])?,
-        module: (!module.is_empty()).then(|| utf8(module)).transpose()?,
-    };
-    Ok((symbol, label.end))
 }
 
 pub(super) fn utf8(text: &[u8]) -> Result<&str, Fault> {

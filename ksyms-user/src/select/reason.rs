@@ -59,10 +59,7 @@ impl Reason {
         if symbol.address == 0 {
             return Some(Self::HiddenAddress);
         }
-        if symbol
-            .module
-            .is_some_and(|module| module == "bpf" || module.starts_with("__builtin__"))
-        {
+        if symbol.is_made_at_run_time() {
             return Some(Self::Bpf);
         }
         if matches!(verdict, Verdict::Yes | Verdict::SomeOfThem) {

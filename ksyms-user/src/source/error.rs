@@ -77,22 +77,22 @@ pub enum SourceError {
         /// The file.
         path: PathBuf,
     },
-    /// A saved copy is of another kernel, or was made before the last boot,
-    /// when the kernel was loaded elsewhere.
+    /// A saved copy is of another kernel, or was made before the last boot, when
+    /// the kernel was loaded elsewhere, or before a module was loaded again.
     #[error(
-        "{} is not of the running kernel as it was loaded: {name} is at {address:#x}, and there {}; \
-         save /proc/kallsyms again as root", path.display(),
-        there.map_or_else(|| "is no such symbol".to_owned(), |there| format!("at {there:#x}"))
+        "{} is not of the running kernel as it is loaded: {name}, there at {address:#x}, is not \
+         here, but {}; save /proc/kallsyms again as root", path.display(),
+        running.as_deref().unwrap_or("no symbol")
     )]
     OtherKernel {
         /// The file.
         path: PathBuf,
         /// A function.
         name: String,
-        /// Its address in the running kernel.
+        /// Its address in the file.
         address: u64,
-        /// Its address in the file, if it is there.
-        there: Option<u64>,
+        /// What is there in the running kernel.
+        running: Option<String>,
     },
     /// A line of a file is not of the form it should have.
     #[error("{}:{} is not what it should be", path.display(), source.line)]

@@ -5,7 +5,10 @@ use std::{
     io::{self, Read},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, sync_channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, sync_channel},
+    },
     thread,
 };
 
@@ -232,12 +235,16 @@ impl Ahead {
     const PIECES: usize = 16;
     const PIECE_BYTES: usize = 64 << 10;
 
-    pub(super) fn read(file: File) -> Self {
+    /// Begins to read. Where there can be no more threads, the file is read when
+    /// it is asked for.
+    pub(super) fn read(file: File) -> Box<dyn Read> {
+        let file = Arc::new(file);
         let (sender, pieces) = sync_channel(Self::PIECES);
-        thread::spawn(move || {
+        let ahead = file.clone();
+        let reader = move || {
             loop {
                 let mut piece = Vec::with_capacity(Self::PIECE_BYTES);
-                let read = (&file)
+                let read = (&*ahead)
                     .take(Self::PIECE_BYTES as u64)
                     .read_to_end(&mut piece);
                 let piece = match read {
@@ -250,10 +257,13 @@ impl Ahead {
                     return;
                 }
             }
-        });
-        Self {
-            pieces,
-            piece: io::Cursor::default(),
+        };
+        match thread::Builder::new().spawn(reader) {
+            Ok(_) => Box::new(Self {
+                pieces,
+                piece: io::Cursor::default(),
+            }),
+            Err(_) => Box::new(file),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
     files::{Ahead, MAX_TEXT_BYTES, parse_lines},
     vmlinux::{IMAGE_HEAD_BYTES, is_kernel_image, vmlinux},
 };
-use crate::kallsyms::{Builder, Fault, Lines, SymbolLines, Symbols, Wanted, symbol};
+use crate::kallsyms::{Builder, Lines as _, SymbolLines, Symbols, Wanted};
 
 const KALLSYMS: &str = "/proc/kallsyms";
 
@@ -128,26 +128,32 @@ impl Reading {
         Traceable::read_wanted(&Tracefs::open()?, modules)
     }
 
-    /// Compares the first function that the running kernel tells with that of
-    /// a file. Where it tells none, nothing is said.
+    /// Checks that each function of a file is where the file says. Where the
+    /// running kernel does not tell where it has them, nothing is said.
     fn check_same_kernel(&self) -> Result<(), SourceError> {
-        let Some((name, address)) = first_function() else {
+        let Ok(running) = SymbolSource::Auto.read(None) else {
             return Ok(());
         };
-        let there: Vec<_> = self
-            .symbols
-            .named(&name)
-            .map(|symbol| symbol.address)
-            .collect();
-        if there.contains(&address) {
-            return Ok(());
+        let moved = self.symbols.iter().find(|symbol| {
+            symbol.is_text()
+                && !symbol.is_made_at_run_time()
+                && !running
+                    .symbols
+                    .at(symbol.address)
+                    .any(|other| other.name == symbol.name && other.module == symbol.module)
+        });
+        match moved {
+            None => Ok(()),
+            Some(symbol) => Err(SourceError::OtherKernel {
+                path: self.path.clone(),
+                name: symbol.name.to_owned(),
+                address: symbol.address,
+                running: running
+                    .symbols
+                    .describe(symbol.address)
+                    .map(|described| described.to_string()),
+            }),
         }
-        Err(SourceError::OtherKernel {
-            path: self.path.clone(),
-            name,
-            address,
-            there: there.first().copied(),
-        })
     }
 }
 
@@ -259,26 +265,4 @@ fn open_kallsyms() -> Result<File, SourceError> {
             SourceError::Io { call, path, source }
         }
     })
-}
-
-/// The first function of the running kernel, as far as it tells.
-fn first_function() -> Option<(String, u64)> {
-    struct First(Option<(String, u64)>);
-
-    impl Lines for First {
-        const FORMAT: &'static str = SymbolLines::FORMAT;
-
-        fn line(&mut self, text: &[u8]) -> Result<Option<usize>, Fault> {
-            let (symbol, end) = symbol(text)?;
-            if !symbol.is_text() {
-                return Ok(Some(end));
-            }
-            self.0 = (symbol.address != 0).then(|| (symbol.name.to_owned(), symbol.address));
-            Ok(None)
-        }
-    }
-
-    parse_lines(open_kallsyms().ok()?, KALLSYMS.as_ref(), First(None))
-        .ok()?
-        .0
 }

@@ -113,6 +113,13 @@ fn other_boot(_: Kernel) -> Outcome {
         let address = u64::from_str_radix(address, 16)?;
         writeln!(moved, "{:016x}{rest}", address.wrapping_add(0x20_0000))?;
     }
+    // One that was loaded at the same place, and of which all but one function is.
+    let renamed = text.replace(" tcp_v4_rcv\n", " tcp_v4_other\n");
+    assert_ne!(renamed, text);
+    fs::write(copy, renamed)?;
+    listed(copy, "tcp_v4_other")
+        .exits(0)
+        .says(["not known", "tcp_v4_other", "tcp_v4_rcv+0x0"]);
     fs::write(copy, moved)?;
     run(&mut ksyms_attach([
         "--pattern",

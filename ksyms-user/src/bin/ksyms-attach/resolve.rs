@@ -93,6 +93,12 @@ fn source_of<T: Any>(
 /// has left memory behind. Text leaves more behind than it becomes: of that it
 /// is not told.
 fn resident_table(source: &SymbolSource) -> Option<u64> {
+    if let SymbolSource::File(path) = source
+        && !path.is_file()
+    {
+        // A pipe can be read once.
+        return None;
+    }
     let before = resident()?;
     let reading = source.read(Some(&[])).ok()?;
     reading.symbols.table()?.prepare();

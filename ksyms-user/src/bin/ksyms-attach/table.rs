@@ -52,7 +52,8 @@ impl Loaded {
     /// A text with the same symbols, if there is one.
     pub(crate) fn text(&self) -> Option<&Path> {
         match self.source {
-            SymbolSource::File(_) => self.encoded.as_ref().map(|_| &*self.reading.path),
+            SymbolSource::File(_) => (self.encoded.is_some() && self.reading.path.is_file())
+                .then_some(&*self.reading.path),
             _ => Some(Path::new("/proc/kallsyms")),
         }
     }
