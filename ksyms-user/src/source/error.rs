@@ -95,7 +95,8 @@ pub enum SourceError {
         running: Option<String>,
     },
     /// A line of a file is not of the form it should have.
-    #[error("{}:{} is not what it should be", path.display(), source.line)]
+    #[error("{}:{} cannot be read as what it should be; read it again, or name another file",
+        path.display(), source.line)]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -103,7 +104,8 @@ pub enum SourceError {
         source: ParseError,
     },
     /// An ELF file is no kernel, or has no symbols.
-    #[error("{}: no kernel's symbols can be read from this file", path.display())]
+    #[error("{}: no kernel's symbols can be read from this file; name the vmlinux of the \
+         kernel's debug package, or its System.map", path.display())]
     Elf {
         /// The file.
         path: PathBuf,
