@@ -50,8 +50,8 @@ impl Addresses {
         self.len() == 0
     }
 
-    /// The address at `index`.
-    pub(super) fn get(&self, index: usize) -> u64 {
+    /// The address at `index` (kernel/kallsyms.c, `kallsyms_sym_address()`).
+    pub(crate) fn get(&self, index: usize) -> u64 {
         match self {
             Self::Relative {
                 base,

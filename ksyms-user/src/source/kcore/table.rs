@@ -166,31 +166,11 @@ fn scan(
             })
         })?;
         if let Some(name) = matcher.find(codes) {
-            variables.add(name, address(addresses, index));
+            variables.add(name, addresses.get(index));
         }
         offset = end;
     }
     Ok((offset, variables))
-}
-
-/// The address of symbol `index` (kernel/kallsyms.c, `kallsyms_sym_address()`).
-fn address(addresses: &Addresses, index: usize) -> u64 {
-    let signed = |offset: i32| i64::from(offset).cast_unsigned();
-    match addresses {
-        Addresses::Relative {
-            base,
-            offsets,
-            absolute_percpu,
-        } => match offsets[index] {
-            offset if !absolute_percpu => base.wrapping_add(offset.cast_unsigned().into()),
-            offset if offset < 0 => base.wrapping_sub(1).wrapping_sub(signed(offset)),
-            offset => signed(offset),
-        },
-        Addresses::PlaceRelative { start, offsets } => start
-            .wrapping_add(4 * index as u64)
-            .wrapping_add(signed(offsets[index])),
-        Addresses::Absolute(addresses) => addresses[index],
-    }
 }
 
 /// Whether the symbol `_stext` is where VMCOREINFO has it: proof that the
